@@ -1,0 +1,31 @@
+// Where a tensor's memory lies and its kernels run.
+//
+// Read next: tensor.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace polygrad {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  static Device cpu() { return {DeviceType::cpu, 0}; }
+  static Device cuda(int index = 0) { return {DeviceType::cuda, index}; }
+  bool operator==(const Device&) const = default;
+};
+
+// "cpu", "cuda:0".
+std::string to_string(Device device);
+// The inverse; "cuda" means "cuda:0". Throws ValueError for anything else.
+Device parse_device(const std::string& text);
+// The number of usable CUDA devices: 0 in a build without CUDA. Never throws.
+int cuda_device_count();
+// Throws DeviceError, saying what to do, where `device` cannot be used by this build on this machine.
+void check_device(Device device);
+
+}  // namespace polygrad

@@ -1,0 +1,32 @@
+// Deliberate faults: a way to prove that a test would notice a wrong op.
+//
+// While a MutationGuard lives, this thread's op named `op` has its value, or each gradient its rule returns, multiplied
+// by `factor`, at the one place where all ops pass: record() and the walk of the graph. For tests only.
+#pragma once
+
+#include <string>
+
+namespace polygrad::testing {
+
+enum class MutationTarget { value, gradient };
+
+class MutationGuard {
+ public:
+  MutationGuard(std::string op, MutationTarget target, double factor = 1.001);
+  ~MutationGuard();
+  MutationGuard(const MutationGuard&) = delete;
+  MutationGuard& operator=(const MutationGuard&) = delete;
+  // How many times the fault was applied.
+  int applied() const { return applied_; }
+
+  struct Access;  // for record() and the walk
+
+ private:
+  std::string op_;
+  MutationTarget target_;
+  double factor_;
+  int applied_ = 0;
+  MutationGuard* previous_;
+};
+
+}  // namespace polygrad::testing
