@@ -1,0 +1,2 @@
+// bench
+int main() { return 70; }

@@ -1,0 +1,2 @@
+// inspect
+int main() { return 70; }

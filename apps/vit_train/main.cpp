@@ -1,0 +1,2 @@
+// vit_train
+int main() { return 70; }
