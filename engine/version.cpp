@@ -1,0 +1,8 @@
+// The version of the linked library; see version.h.
+#include "engine/version.h"
+
+namespace polygrad {
+
+const char* version() { return POLYGRAD_VERSION; }
+
+}  // namespace polygrad
