@@ -1,0 +1,83 @@
+// MetricsLog: the rows of metrics.jsonl, metrics.csv and norms.csv of a run folder.
+//
+// Where this stands: the trainer writes rows; plots, --resume of a finished run and reproduce read them.
+// Promises: a row is in the file (out of this process) when write() returns; a number that is not finite is null; after
+// a resume no step is there twice or missing. For the last one the trainer must write all rows of a step before it
+// saves that step's checkpoint. A full disk does not end a training run: rows wait in memory and are written when there
+// is room again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "apps/training/json_text.h"
+
+namespace polygrad {
+
+// One row: keys in the order they were added. "event" comes first.
+class MetricsRow {
+ public:
+  explicit MetricsRow(std::string_view event);
+  explicit MetricsRow(JsonValue object);
+  MetricsRow& add(std::string_view key, double value);  // not finite: null
+  MetricsRow& add(std::string_view key, std::int64_t value);
+  MetricsRow& add(std::string_view key, int value) { return add(key, static_cast<std::int64_t>(value)); }
+  MetricsRow& add(std::string_view key, std::uint64_t value);
+  MetricsRow& add(std::string_view key, bool value);
+  MetricsRow& add(std::string_view key, std::string_view value);
+  MetricsRow& add(std::string_view key, const char* value) { return add(key, std::string_view(value)); }
+
+  std::string event() const;
+  std::int64_t step() const;                  // -1 where there is none
+  double number(std::string_view key) const;  // NaN where it is null or missing
+  const JsonValue& json() const { return json_; }
+
+ private:
+  JsonValue json_;
+};
+
+// The norms of one attention head (SPEC 11), averaged over the probed samples; NaN where undefined.
+struct HeadNorms {
+  double attention = 0, jacobian_s = 0, jacobian_s_sq = 0, jacobian_q = 0, jacobian_q_sq = 0, jacobian_k = 0;
+};
+
+class MetricsLog {
+ public:
+  MetricsLog() = default;  // writes nowhere
+  // Opens the three files of `folder`. `resumed_step` empty: the files begin anew. Else a cut or damaged line is
+  // dropped, and so is each row of a later step; then rows are appended. Throws IoError.
+  MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step);
+  ~MetricsLog();
+  MetricsLog(MetricsLog&& other) noexcept;
+  MetricsLog& operator=(MetricsLog&& other) noexcept;
+
+  // To metrics.jsonl, and to metrics.csv unless it is a norms row.
+  void write(const MetricsRow& row);
+  // A line of norms.csv per head; layers count from 1, heads from 0. Write it before the layer's norms row.
+  void write_norms(std::int64_t step, double epoch, std::int64_t layer, const std::vector<HeadNorms>& heads);
+  // Makes what was written durable; call it before a checkpoint becomes the latest one.
+  void sync();
+  // "" or why rows are waiting (no space left on device).
+  const std::string& trouble() const { return trouble_; }
+
+ private:
+  struct File {
+    std::string path;
+    int descriptor = -1;
+    std::int64_t good_size = 0;  // bytes of complete lines
+    std::string waiting;         // lines not yet written
+  };
+  void append(File& file, const std::string& line);
+  void close();
+  File jsonl_, csv_, norms_;
+  std::string trouble_;
+};
+
+// All complete rows of a metrics.jsonl; a cut or damaged line is left out. Throws IoError where it can't be read.
+std::vector<MetricsRow> read_metrics(const std::string& path);
+
+}  // namespace polygrad

@@ -1,0 +1,73 @@
+// Loader: batches of a data set in the sampler's order, prepared by worker threads.
+//
+// Where this stands: the top of data/. The batches do not depend on the number of workers: a sample's random numbers
+// are Generator(derive_seed(seed, epoch, index)), its place in a batch is the sampler's. Read next: loader.cpp.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+namespace polygrad {
+
+struct Batch {
+  Tensor images;                      // f32 (B, C, H, W)
+  Tensor labels;                      // i64 (B)
+  std::vector<std::int64_t> indices;  // of the samples in the data set
+  DataPosition position;              // of this batch
+  std::int64_t offset = 0;            // its first sample's place in the epoch's order (all ranks counted)
+  bool last = false;                  // the epoch's last
+  std::int64_t size() const { return static_cast<std::int64_t>(indices.size()); }
+};
+
+struct LoaderOptions {
+  SamplerOptions sampler;   // its `size` is filled in by the loader
+  int workers = 0;          // threads of the loader; 0: batches are made in next()
+  int prefetch = 2;         // batches in the queue per worker, at least 1
+  std::int64_t epochs = 1;  // how many epochs next() walks through from start(); 0: without end
+  // Applied to each image: u8 or f32 (C, H, W) -> f32, all of one shape. Called by several threads. Empty: u8 is scaled
+  // to [0, 1], f32 stays.
+  std::function<Tensor(const Tensor& image, Generator& generator)> transform;
+};
+
+class Loader {
+ public:
+  // Throws what Sampler's constructor throws. Starts no thread before start().
+  Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
+  // May run at any time: workers finish the sample they are at, and end.
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Goes to `position`; batches prepared from the old place are dropped. A loader that was never started is at the
+  // beginning of epoch 0.
+  void start(DataPosition position = {});
+  // The next batch, or nothing at the end of the last epoch. Not to be called by two threads at once. Throws what the
+  // data set or the transform threw (DataError with the sample's index and place added); also DataError for a label
+  // outside the classes or images of different shapes in a batch. After that only start() goes on.
+  std::optional<Batch> next();
+
+  std::int64_t batches_per_epoch() const { return sampler_.batches_per_epoch(); }
+  const Sampler& sampler() const { return sampler_; }
+  const Dataset& dataset() const { return *dataset_; }
+  // Seconds that next() has taken or waited, in total: the trainer reports its share of the time.
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  struct Queue;
+  Batch make_batch(DataPosition position, const std::vector<std::int64_t>& order) const;
+  void stop_workers();
+
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+  Sampler sampler_;
+  std::unique_ptr<Queue> queue_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace polygrad

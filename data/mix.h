@@ -1,0 +1,44 @@
+// Mixup and CutMix of a batch, and the soft targets they (and label smoothing) need.
+//
+// Where this stands: after the loader, before the model; called in the trainer's thread with a generator that the
+// caller names by seed and step, so the loader's threads have no part in it. Source: SPEC 6.3 (timm's batch mode);
+// mixup arXiv 1710.09412, CutMix arXiv 1905.04899.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/generator.h"
+#include "engine/tensor.h"
+
+namespace polygrad {
+
+struct MixOptions {
+  double mixup = 0;                 // alpha of Beta(alpha, alpha); 0: off
+  double cutmix = 0;                // likewise
+  double switch_probability = 0.5;  // of CutMix where both are on
+  double label_smoothing = 0;       // epsilon: off = epsilon / K, on = 1 - epsilon + off
+  std::int64_t classes = 0;         // K
+  bool enabled() const { return mixup > 0 || cutmix > 0; }
+};
+
+// What was drawn for one batch. Partner of sample i is sample B - 1 - i; a middle sample is its own partner.
+struct MixPlan {
+  double lambda = 1;  // the sample's own share (CutMix: 1 - area of the box / area of the image)
+  bool cutmix = false;
+  std::int64_t top = 0, bottom = 0, left = 0, right = 0;  // CutMix's box, half open
+};
+
+// Draws lambda, the kind and the box for images of height x width. Nothing is on: lambda 1. Throws ValueError for
+// negative options or a probability outside [0, 1].
+MixPlan draw_mix(const MixOptions& options, std::int64_t height, std::int64_t width, Generator& generator);
+
+// In place on f32 (B, C, H, W), contiguous. Mixup: x <- lambda x + (1 - lambda) x_partner; CutMix: the box is the
+// partner's. Any B, also odd and 1. The same bits for any number of threads.
+void mix_images(Tensor& images, const MixPlan& plan);
+
+// f32 (B, K): lambda * target(label) + (1 - lambda) * target(label of the partner), each row sums to 1. labels is i64
+// (B). Throws IndexError for a label outside [0, K), ValueError for a label_smoothing outside [0, 1).
+Tensor mix_targets(const Tensor& labels, const MixPlan& plan, std::int64_t classes, double label_smoothing);
+
+}  // namespace polygrad

@@ -1,0 +1,56 @@
+// Sampler: which samples make up batch b of epoch e. A pure function of its options: no state, so a run goes on from
+// any place.
+//
+// Where this stands: beside loader.h, which asks it. An epoch's order is the permutation of (seed, epoch).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace polygrad {
+
+struct SamplerOptions {
+  std::int64_t size = 0;        // samples of the data set
+  std::int64_t batch_size = 1;  // of one rank
+  bool shuffle = true;
+  bool drop_last = false;  // leave an incomplete last batch out
+  std::uint64_t seed = 0;
+  // Data parallel: a global batch is world * batch_size consecutive samples of the order, of which rank r takes the
+  // r-th part. All ranks have the same number of batches; of an incomplete last one, parts differ by at most one sample
+  // and may be empty.
+  int rank = 0;
+  int world = 1;
+};
+
+// A place in the order, counted in batches consumed; `batch` may be the number of batches (the next epoch's start).
+struct DataPosition {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;
+  bool operator==(const DataPosition&) const = default;
+};
+
+class Sampler {
+ public:
+  // Throws ValueError for an empty data set, sizes below 1, a rank outside [0, world), or drop_last with no full batch.
+  explicit Sampler(const SamplerOptions& options);
+
+  std::int64_t batches_per_epoch() const { return batches_; }
+  std::int64_t samples_per_epoch() const;  // of all ranks together
+  // The whole epoch's order, of all ranks: 0 ... size-1, shuffled.
+  std::vector<std::int64_t> order(std::int64_t epoch) const;
+  // The range of `order` that is this rank's part of batch `batch`: [begin, end).
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+  };
+  Range range(std::int64_t batch) const;
+  // The same place with batch < batches_per_epoch().
+  DataPosition normalized(DataPosition position) const;
+
+  const SamplerOptions& options() const { return options_; }
+
+ private:
+  SamplerOptions options_;
+  std::int64_t batches_ = 0;
+};
+
+}  // namespace polygrad
