@@ -38,8 +38,8 @@ class Generator {
   double uniform(double low, double high);
   std::int64_t integer(std::int64_t low, std::int64_t high);  // low <= result < high, unbiased; ValueError where empty
   bool bernoulli(double probability);
-  double normal();                  // mean 0, variance 1
-  double beta(double a, double b);  // Beta(a, b) for a, b > 0 (Johnk for small, gamma ratio otherwise)
+  double normal();                                        // mean 0, variance 1
+  double beta(double a, double b);                        // Beta(a, b) for a, b > 0 (a ratio of gamma draws)
   std::vector<std::int64_t> permutation(std::int64_t n);  // 0 ... n-1 in random order
 
  private:

@@ -29,4 +29,14 @@ class MutationGuard {
   MutationGuard* previous_;
 };
 
+// While one lives, every block the allocator gives out (to any thread) is filled with 0xFF bytes: NaN in f32 and f64,
+// so a kernel that leaves an element unwritten, or reads one it did not write, cannot pass.
+class PoisonGuard {
+ public:
+  PoisonGuard();
+  ~PoisonGuard();
+  PoisonGuard(const PoisonGuard&) = delete;
+  PoisonGuard& operator=(const PoisonGuard&) = delete;
+};
+
 }  // namespace polygrad::testing

@@ -1,0 +1,22 @@
+// What the CUDA side answers in a build without CUDA.
+#include "engine/backend/kernels.h"
+#include "engine/error.h"
+
+namespace polygrad {
+
+namespace {
+
+constexpr const char* kBuiltWithout =
+    "[device] this polygrad was built without CUDA; configure with -DPOLYGRAD_CUDA=ON";
+
+}  // namespace
+
+int cuda_device_count() { return 0; }
+
+void check_device(Device device) {
+  if (device.type == DeviceType::cuda) throw DeviceError(kBuiltWithout);
+}
+
+const EngineKernels& cuda_engine_kernels() { throw DeviceError(kBuiltWithout); }
+
+}  // namespace polygrad
