@@ -64,6 +64,12 @@ function(polygrad_library name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   polygrad_compile_settings(${target})
+  if(BUILD_SHARED_LIBS)
+    # Only names of our namespace leave a shared library: not {fmt}, JSON or Eigen, renamed as they are.
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH $ORIGIN
+                          LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  endif()
   target_include_directories(${target}
     PRIVATE ${PROJECT_SOURCE_DIR}
     INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
