@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "engine/dtype.h"
+#include "engine/tensor_ref.h"
 #include "engine/workspace.h"
 
 namespace polygrad::cpu {
@@ -22,5 +22,87 @@ namespace polygrad::cpu {
 template <class T>
 void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
                  std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc);
+
+// --- the plan -------------------------------------------------------------------------------------------------------
+
+// How a product is cut: into blocks of C, and each block's sum over k into slices that are added in order. The last
+// block or slice of each kind takes the remainder.
+struct GemmPlan {
+  std::int64_t row_block, row_blocks;
+  std::int64_t col_block, col_blocks;
+  std::int64_t k_slice, k_slices;
+};
+// A pure function. `batch` is the number of matrices C.
+//  - Rows: blocks of about 256 (so that a block of C stays in the L2 cache), equal and multiples of 16; a remainder
+//  under
+//    16 joins its neighbour, because oneDNN changes to a slower kernel there.
+//  - Columns: halved while there are fewer than 32 blocks and a half is still worth a task.
+//  - k: clamp(32 / blocks, 1, k / 512) slices, or a weight gradient (192 x 192, k = 8224) would be one task.
+GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k);
+
+// --- a product on the pool ------------------------------------------------------------------------------------------
+
+inline constexpr int kMaxGemmBatchDims = 6;
+
+template <class T>
+struct Gemm {
+  bool trans_a = false, trans_b = false;
+  std::int64_t m = 0, n = 0, k = 0;
+  T alpha = 1;
+  const T* a = nullptr;
+  std::int64_t lda = 1;
+  const T* b = nullptr;
+  std::int64_t ldb = 1;
+  T beta = 0;
+  T* c = nullptr;
+  std::int64_t ldc = 1;
+  // The batch, outermost dimension first; strides in elements. Stride 0 in a or b: the same matrix for all. Stride 0 in
+  // c: the products are summed into one matrix, in order.
+  std::int32_t batch_dims = 0;
+  std::int64_t batch_sizes[kMaxGemmBatchDims] = {};
+  std::int64_t batch_a[kMaxGemmBatchDims] = {};
+  std::int64_t batch_b[kMaxGemmBatchDims] = {};
+  std::int64_t batch_c[kMaxGemmBatchDims] = {};
+};
+
+// A non-owning reference to void(offset, rows, cols, col): run on each finished block of C, whose first element is
+// c[offset] and whose first column is column `col` of C.
+class GemmEpilogue {
+ public:
+  GemmEpilogue() = default;
+  template <class F>
+  POLYGRAD_INLINE GemmEpilogue(const F& function)  // NOLINT: implicit, so that a lambda can be passed
+      : object_(&function),
+        call_([](const void* object, std::int64_t offset, std::int64_t rows, std::int64_t cols, std::int64_t col) {
+          (*static_cast<const F*>(object))(offset, rows, cols, col);
+        }) {}
+  POLYGRAD_INLINE void operator()(std::int64_t offset, std::int64_t rows, std::int64_t cols, std::int64_t col) const {
+    if (call_ != nullptr) call_(object_, offset, rows, cols, col);
+  }
+
+ private:
+  const void* object_ = nullptr;
+  void (*call_)(const void*, std::int64_t, std::int64_t, std::int64_t, std::int64_t) = nullptr;
+};
+
+// Runs the product on the pool by its plan. float and double. The matrices of C must not overlap (but for stride 0).
+template <class T>
+void gemm(Workspace& workspace, const Gemm<T>& product, GemmEpilogue epilogue = {});
+
+// --- the providers: as gemm_serial, with m, n and k > 0 -------------------------------------------------------------
+
+// Calls oneDNN with its OpenMP threads set to 1 for this thread, and restores the caller's number. Throws where the
+// build has no oneDNN.
+void onednn_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                 const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
+                 std::int64_t ldc);
+template <class T>
+void eigen_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
+                std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc);
+
+// Throws InternalError, or OutOfMemoryError: a provider refused a product. Defined in ops/gemm_provider.cpp, because
+// the files that call it are compiled for this machine alone and must emit no inline code of the library's.
+[[noreturn]] void throw_gemm_failure(const char* provider, bool out_of_memory, int status, std::int64_t m,
+                                     std::int64_t n, std::int64_t k);
 
 }  // namespace polygrad::cpu
