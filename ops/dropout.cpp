@@ -1,1 +1,102 @@
-// dropout
+#include "ops/dropout.h"
+
+#include <cmath>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/workspace.h"
+#include "ops/kernels/dropout.h"
+
+namespace polygrad {
+namespace {
+
+void check_input(const char* op, const Tensor& x) {
+  if (x.dtype() != DType::f32 && x.dtype() != DType::f64) {
+    throw DTypeError(format("[{}] x is {}; expected f32 or f64; convert with to()", op, to_string(x.dtype())));
+  }
+}
+
+void check_probability(const char* op, double p) {
+  if (!(p >= 0 && p < 1)) {
+    throw ValueError(format("[{}] p = {}; expected a probability of dropping, 0 <= p < 1", op, p));
+  }
+}
+
+DropoutStream make_stream(double p, const RandomStream& stream) {
+  return {.seed = stream.seed,
+          .offset = static_cast<std::uint32_t>(stream.offset),
+          .first_sample = stream.first_sample,
+          .threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24)),
+          .scale = 1 / (1 - p)};
+}
+
+Tensor apply_dropout(const Tensor& x, const DropoutStream& stream) {
+  const Tensor input = x.detach().contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.options());
+  Workspace workspace(x.device());
+  dropout_kernels(x.device().type).dropout(workspace, input.ref(), stream, y.ref());
+  return y;
+}
+
+Tensor apply_drop_path(const Tensor& x, const DropoutStream& stream) {
+  const Tensor input = x.detach().contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.options());
+  Workspace workspace(x.device());
+  dropout_kernels(x.device().type).drop_path(workspace, input.ref(), stream, y.ref());
+  return y;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, Generator& generator) {
+  check_input("dropout", x);
+  check_probability("dropout", p);
+  const DropoutStream stream = make_stream(p, generator.take());
+  if (p == 0) return x;
+  return record("dropout", apply_dropout(x, stream), {x},
+                [stream](const Tensor& g, NeededMask) -> Gradients { return {apply_dropout(g, stream)}; });
+}
+
+Tensor drop_path(const Tensor& x, double p, Generator& generator) {
+  check_input("drop_path", x);
+  check_probability("drop_path", p);
+  const DropoutStream stream = make_stream(p, generator.take());
+  if (p == 0) return x;
+  return record("drop_path", apply_drop_path(x, stream), {x},
+                [stream](const Tensor& g, NeededMask) -> Gradients { return {apply_drop_path(g, stream)}; });
+}
+
+Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, Generator* generator) {
+  check_input("residual_add", x);
+  check_probability("residual_add", drop_path_p);
+  if (x.shape() != branch.shape()) {
+    throw ShapeError(format("[residual_add] shapes differ: x {}, branch {}; nothing is broadcast here",
+                            to_string(x.shape()), to_string(branch.shape())));
+  }
+  if (x.dtype() != branch.dtype()) {
+    throw DTypeError(format("[residual_add] dtypes differ: x {}, branch {}; convert one with to()",
+                            to_string(x.dtype()), to_string(branch.dtype())));
+  }
+  if (x.device() != branch.device()) {
+    throw DeviceError(format("[residual_add] devices differ: x on {}, branch on {}; move one with to()",
+                             to_string(x.device()), to_string(branch.device())));
+  }
+  if (drop_path_p > 0 && generator == nullptr) {
+    throw ValueError(
+        format("[residual_add] drop_path_p = {} without a generator; expected one to draw from", drop_path_p));
+  }
+  const DropoutStream stream = make_stream(drop_path_p, generator ? generator->take() : RandomStream{});
+  const Tensor left = x.detach().contiguous(), right = branch.detach().contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.options());
+  {
+    Workspace workspace(x.device());
+    dropout_kernels(x.device().type).residual_add(workspace, left.ref(), right.ref(), stream, y.ref());
+  }
+  return record("residual_add", y, {x, branch}, [stream](const Tensor& g, NeededMask needed) -> Gradients {
+    const bool drops = stream.threshold > 0;
+    return {g, !needed[1] ? Tensor() : drops ? apply_drop_path(g, stream) : g};
+  });
+}
+
+}  // namespace polygrad

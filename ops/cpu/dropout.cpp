@@ -1,1 +1,125 @@
-// dropout
+// The dropout family on the CPU. Random words are drawn for blocks of elements at once, so that the rounds of Philox
+// become vector instructions.
+#include "ops/kernels/dropout.h"
+
+#include <algorithm>
+
+#include "engine/parallel.h"
+#include "engine/philox.h"
+
+namespace polygrad {
+namespace {
+
+constexpr std::int64_t kBlock = 256;    // elements whose words are drawn together; a multiple of 4
+constexpr std::int64_t kChunk = 16384;  // elements of a chunk; a multiple of kBlock
+
+template <class F>
+void dispatch_floating(DType dtype, const F& f) {
+  if (dtype == DType::f64) return f(double{});
+  f(float{});
+}
+
+// A tensor as samples of `length` elements each.
+struct Samples {
+  std::int64_t count, length;
+  explicit Samples(const TensorRef& x)
+      : count(x.dim == 0 ? 1 : x.sizes[0]), length(count == 0 ? 0 : x.numel() / count) {}
+};
+
+// The words of elements first ... first + kBlock - 1 of a sample; first is a multiple of 4.
+void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t first, std::uint32_t* words) {
+  const auto low = static_cast<std::uint32_t>(sample), high = static_cast<std::uint32_t>(sample >> 32);
+  const auto group = static_cast<std::uint32_t>(first / 4);
+  for (std::uint32_t i = 0; i < kBlock / 4; ++i) {
+    const philox::Words drawn = philox::draw(stream.seed, philox::Domain::dropout, group + i, low, high, stream.offset);
+    for (std::uint32_t lane = 0; lane < 4; ++lane) words[4 * i + lane] = drawn.w[lane];
+  }
+}
+
+bool keeps_sample(const DropoutStream& stream, std::int64_t row) {
+  const std::int64_t sample = stream.first_sample + row;
+  const philox::Words drawn =
+      philox::draw(stream.seed, philox::Domain::drop_path, 0, static_cast<std::uint32_t>(sample),
+                   static_cast<std::uint32_t>(sample >> 32), stream.offset);
+  return (drawn.w[0] >> 8) >= stream.threshold;
+}
+
+// Calls f(row, first, end) for pieces of samples, in parallel: elements first ... end - 1 of that row. Pieces begin at
+// multiples of kChunk; short samples share a chunk.
+template <class F>
+void for_pieces(const Samples& samples, const F& f) {
+  const std::int64_t pieces = (samples.length + kChunk - 1) / kChunk;
+  const std::int64_t grain = std::max<std::int64_t>(1, kChunk / (samples.length + 1));
+  parallel_for(0, samples.count * pieces, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t piece = begin; piece < end; ++piece) {
+      const std::int64_t first = piece % pieces * kChunk;
+      f(piece / pieces, first, std::min(first + kChunk, samples.length));
+    }
+  });
+}
+
+void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y) {
+  const Samples samples(x);
+  dispatch_floating(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T scale = static_cast<T>(stream.scale);
+    for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
+      alignas(64) std::uint32_t words[kBlock];
+      const T* from = x.as<const T>() + row * samples.length;
+      T* to = y.as<T>() + row * samples.length;
+      for (std::int64_t block = first; block < end; block += kBlock) {
+        draw_block(stream, stream.first_sample + row, block, words);
+        const std::int64_t count = std::min(kBlock, end - block);
+        for (std::int64_t j = 0; j < count; ++j) {
+          to[block + j] = (words[j] >> 8) < stream.threshold ? T(0) : from[block + j] * scale;
+        }
+      }
+    });
+  });
+}
+
+void drop_path(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y) {
+  const Samples samples(x);
+  dispatch_floating(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T scale = static_cast<T>(stream.scale);
+    for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
+      const T* from = x.as<const T>() + row * samples.length;
+      T* to = y.as<T>() + row * samples.length;
+      if (keeps_sample(stream, row)) {
+        for (std::int64_t j = first; j < end; ++j) to[j] = from[j] * scale;
+      } else {
+        std::fill(to + first, to + end, T(0));
+      }
+    });
+  });
+}
+
+void residual_add(Workspace&, const TensorRef& x, const TensorRef& branch, const DropoutStream& stream,
+                  const TensorRef& y) {
+  const Samples samples(x);
+  dispatch_floating(x.dtype, [&](auto element) {
+    using T = decltype(element);
+    const T scale = static_cast<T>(stream.scale);
+    for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
+      const T* left = x.as<const T>() + row * samples.length;
+      const T* right = branch.as<const T>() + row * samples.length;
+      T* to = y.as<T>() + row * samples.length;
+      if (keeps_sample(stream, row)) {  // every sample for p = 0, with scale 1
+        for (std::int64_t j = first; j < end; ++j) to[j] = left[j] + right[j] * scale;
+      } else {
+        std::copy(left + first, left + end, to + first);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+constinit const DropoutKernels cpu_dropout_kernels = {
+    .dropout = dropout,
+    .drop_path = drop_path,
+    .residual_add = residual_add,
+};
+
+}  // namespace polygrad
