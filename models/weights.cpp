@@ -1,1 +1,145 @@
-// weights
+#include "models/weights.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace {
+
+// Whether `name` is `path` or lies below it.
+bool is_below(const std::string& name, const std::string& path) {
+  return !path.empty() && name.compare(0, path.size(), path) == 0 &&
+         (name.size() == path.size() || name[path.size()] == '.');
+}
+
+bool starts_with(const std::string& text, const std::string& prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+// The text that, taken off (or put before) every name of the file, makes most of them the model's; "" where none does.
+// So a file that was saved through a wrapper says how to load it.
+std::string prefix_hint(const std::vector<std::string>& unexpected, const std::vector<std::string>& missing) {
+  if (unexpected.empty() || missing.empty()) return "";
+  for (const std::string& wanted : missing) {
+    const std::string& given = unexpected.front();
+    if (given.size() <= wanted.size() || given.compare(given.size() - wanted.size(), wanted.size(), wanted) != 0) {
+      continue;
+    }
+    const std::string prefix = given.substr(0, given.size() - wanted.size());
+    const auto fits = [&](const std::string& name) { return starts_with(name, prefix); };
+    if (prefix.back() == '.' && std::all_of(unexpected.begin(), unexpected.end(), fits)) {
+      return format("; hint: every unexpected name begins with \"{}\": load with strip_prefix = \"{}\"", prefix,
+                    prefix);
+    }
+  }
+  return "";
+}
+
+std::string list(const char* title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string text = format("\n  {} ({}):", title, lines.size());
+  for (const std::string& line : lines) text += "\n    " + line;
+  return text;
+}
+
+LoadReport load(Module& model, std::vector<WeightSource> sources, const LoadOptions& options,
+                const std::string& origin) {
+  std::vector<std::string> missing, unexpected, wrong;
+  if (!options.strip_prefix.empty()) {
+    std::vector<WeightSource> stripped;
+    for (WeightSource& source : sources) {
+      if (!starts_with(source.name, options.strip_prefix)) {
+        unexpected.push_back(source.name);
+        continue;
+      }
+      source.name = source.name.substr(options.strip_prefix.size());
+      stripped.push_back(std::move(source));
+    }
+    sources = std::move(stripped);
+  }
+  if (options.convert) sources = options.convert(std::move(sources));
+
+  const NamedTensors targets = model.state();
+  std::map<std::string, const WeightSource*> given;
+  for (const WeightSource& source : sources) {
+    if (!given.emplace(source.name, &source).second) {
+      throw IoError(format("[load_weights] {}: the name {} is given twice", origin, source.name));
+    }
+  }
+  LoadReport report;
+  std::vector<std::pair<Tensor, const WeightSource*>> plan;
+  for (const auto& [name, target] : targets) {
+    const auto found = given.find(name);
+    const bool may_differ = is_below(name, options.allow_other_head);
+    const bool fits = found != given.end() && found->second->shape == target.shape();
+    if (fits) {
+      plan.emplace_back(target, found->second);
+    } else if (may_differ) {
+      report.kept.push_back(name);
+    } else if (found == given.end()) {
+      missing.push_back(name);
+    } else {
+      wrong.push_back(format("{}: the model has {}, the file {}", name, to_string(target.shape()),
+                             to_string(found->second->shape)));
+    }
+    if (found != given.end()) given.erase(found);
+  }
+  for (const WeightSource& source : sources) {
+    if (given.count(source.name) != 0 && !is_below(source.name, options.allow_other_head)) {
+      unexpected.push_back(source.name);
+    }
+  }
+  if (!missing.empty() || !unexpected.empty() || !wrong.empty()) {
+    throw IoError(format("[load_weights] {} does not fit the model; nothing was loaded{}{}{}{}", origin,
+                         prefix_hint(unexpected, missing), list("missing", missing), list("unexpected", unexpected),
+                         list("of another shape", wrong)));
+  }
+
+  // Read everything before the first parameter changes: a damaged file must not leave half of itself behind.
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (auto& [target, source] : plan) {
+    Tensor value = source->load();
+    if (is_floating(value.dtype()) != is_floating(target.dtype()) || value.shape() != target.shape()) {
+      throw IoError(
+          format("[load_weights] {}: {} is {}; expected {}", origin, source->name, describe(value), describe(target)));
+    }
+    copies.emplace_back(target, std::move(value));
+  }
+  const NoGradGuard no_grad;
+  for (auto& [target, value] : copies) target.copy_(value.to(target.device()));
+  report.loaded = copies.size();
+  return report;
+}
+
+}  // namespace
+
+LoadReport load_weights(Module& model, const std::string& path, const LoadOptions& options) {
+  return load_weights(model, SafetensorsFile(path), options);
+}
+
+LoadReport load_weights(Module& model, const SafetensorsFile& file, const LoadOptions& options) {
+  std::vector<WeightSource> sources;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    sources.push_back({entry.name, entry.shape, [&file, name = entry.name] { return file.load(name); }});
+  }
+  return load(model, std::move(sources), options, file.path());
+}
+
+LoadReport load_state(Module& model, const NamedTensors& state, const LoadOptions& options, const std::string& origin) {
+  std::vector<WeightSource> sources;
+  for (const auto& [name, tensor] : state) {
+    sources.push_back({name, tensor.shape(), [tensor = tensor] { return tensor.detach(); }});
+  }
+  return load(model, std::move(sources), options, origin);
+}
+
+void save_weights(const std::string& path, const Module& model, const std::map<std::string, std::string>& metadata) {
+  save_safetensors(path, model.state(), metadata);
+}
+
+}  // namespace polygrad

@@ -1,0 +1,82 @@
+// Attention: multi-head self-attention with any activation, as a module: qkv projection, attention, output projection.
+//
+//   qkv = x W_qkv + b: output index which * D + head * d + channel, which = 0, 1, 2 for q, k, v (timm's packing)
+//   S = q k^T / sqrt(d);  P = phi(S) / c;  y = (P v, heads side by side) W_proj + b
+//
+// Where this stands: above ops/attention.h, which has the mathematics. An AttentionObserver sees what went in.
+// Read next: vision/vit.h.
+#pragma once
+
+#include <string_view>
+
+#include "models/nn/dropout.h"
+#include "models/nn/linear.h"
+#include "ops/attention.h"
+
+namespace polygrad {
+
+struct AttentionConfig {
+  Activation phi;
+  double divisor = 1;  // c, a number: see resolve_divisor
+  AttentionPath path = AttentionPath::automatic;
+  double dropout = 0;       // of P
+  double proj_dropout = 0;  // after the output projection
+  int layer = 1;            // which attention of the model this is, from 1: for logs
+};
+
+// c as a configuration writes it: a positive number, "sqrt_n", "n", or "auto" (sqrt_n for every x^p, 1 for the others).
+// `keys` is n: the number of keys of one attention matrix, the class token not counted. softmax gets 1, whatever is
+// written, if it can be read. Throws ConfigError naming attention.scale.
+double resolve_divisor(std::string_view text, Activation phi, std::int64_t keys);
+
+class Attention : public Module {
+ public:
+  // Throws ConfigError where the heads do not divide dim.
+  Attention(std::int64_t dim, std::int64_t heads, const AttentionConfig& config);
+  // (batch, tokens, dim) -> the same shape.
+  Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+
+  const AttentionConfig& config() const { return config_; }
+  std::int64_t dim() const { return dim_; }
+  std::int64_t heads() const { return heads_; }
+  std::int64_t head_dim() const { return dim_ / heads_; }
+  // Which path a training forward on that many tokens takes, and why. Throws ValueError where the configured one can't.
+  AttentionChoice choose(std::int64_t tokens) const;
+
+ private:
+  std::int64_t dim_, heads_;
+  AttentionConfig config_;
+  Linear& qkv_;
+  Dropout& attn_drop_;  // only its stream: the mask is drawn inside the attention op
+  Linear& proj_;
+  Dropout& proj_drop_;
+};
+
+// What one attention was given: outside the graph, on the same memory, not copied.
+struct AttentionCall {
+  const Attention& layer;
+  Tensor x;                // (batch, tokens, dim): what was projected
+  Tensor q, k;             // (batch, heads, tokens, head_dim), views of the packed projection
+  AttentionParams params;  // without dropout
+};
+
+// Sees every Attention::forward of its thread while an AttentionObserverGuard lives. Without one a forward pays one
+// comparison with null.
+class AttentionObserver {
+ public:
+  virtual ~AttentionObserver() = default;
+  virtual void observe(const AttentionCall& call) = 0;
+};
+
+class AttentionObserverGuard {
+ public:
+  explicit AttentionObserverGuard(AttentionObserver& observer);
+  ~AttentionObserverGuard();
+  AttentionObserverGuard(const AttentionObserverGuard&) = delete;
+  AttentionObserverGuard& operator=(const AttentionObserverGuard&) = delete;
+
+ private:
+  AttentionObserver* previous_;
+};
+
+}  // namespace polygrad
