@@ -1,1 +1,228 @@
-// matmul
+#include "ops/matmul.h"
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/factory.h"
+#include "engine/format.h"
+#include "engine/workspace.h"
+#include "ops/kernels/matmul.h"
+
+namespace polygrad {
+namespace {
+
+void check_operands(const char* op, const Tensor& a, const char* a_name, const Tensor& b, const char* b_name) {
+  if (a.dtype() != DType::f32 && a.dtype() != DType::f64) {
+    throw DTypeError(format("[{}] dtype of {}: expected f32 or f64, got {}; convert it with to()", op, a_name,
+                            to_string(a.dtype())));
+  }
+  if (a.dtype() != b.dtype()) {
+    throw DTypeError(format("[{}] dtypes differ: {} is {}, {} is {}; convert one with to()", op, a_name,
+                            to_string(a.dtype()), b_name, to_string(b.dtype())));
+  }
+  if (a.device() != b.device()) {
+    throw DeviceError(format("[{}] devices differ: {} is on {}, {} is on {}; move one with to()", op, a_name,
+                             to_string(a.device()), b_name, to_string(b.device())));
+  }
+}
+
+// --- matrices as kernels want them ----------------------------------------------------------------------------------
+
+// x itself where its last two dimensions are a matrix by rows or columns, else a contiguous copy. Not recorded.
+Tensor as_matrices(const Tensor& x) {
+  const int rows = x.dim() - 2, cols = x.dim() - 1;
+  const bool valid = matrix_layout(x.shape()[rows], x.shape()[cols], x.strides()[rows], x.strides()[cols]).valid;
+  return valid ? x.detach() : x.detach().contiguous();
+}
+
+// x (..., cols) as (rows, cols), without a copy where the leading dimensions lie behind one another. Not recorded.
+Tensor as_rows(const Tensor& x) {
+  const std::int64_t cols = x.shape().back();
+  std::int64_t rows = 1, stride = 0;
+  bool regular = true;
+  for (int d = x.dim() - 2; d >= 0; --d) {
+    const std::int64_t size = x.shape()[d];
+    if (size == 1) continue;
+    if (rows == 1) stride = x.strides()[d];
+    regular = regular && x.strides()[d] == rows * stride;
+    rows *= size;
+  }
+  const std::int64_t col_stride = x.strides()[x.dim() - 1];
+  const Shape shape{rows, cols};
+  if (regular && matrix_layout(rows, cols, stride, col_stride).valid) {
+    return make_view(x.detach(), shape, {stride, col_stride}, 0);
+  }
+  const Tensor copy = x.detach().contiguous();
+  return make_view(copy, shape, shape.contiguous_strides(), 0);
+}
+
+TensorRef transposed(TensorRef ref) {
+  const int last = ref.dim - 1;
+  std::swap(ref.sizes[last - 1], ref.sizes[last]);
+  std::swap(ref.strides[last - 1], ref.strides[last]);
+  return ref;
+}
+
+// The reference with the batch dimensions of `batch`: missing and single ones get stride 0.
+TensorRef broadcast(const TensorRef& ref, const Shape& batch) {
+  TensorRef wide = ref;
+  wide.dim = batch.dim() + 2;
+  const int shift = wide.dim - ref.dim;
+  for (int d = wide.dim - 1; d >= 0; --d) {
+    const bool matrix = d >= wide.dim - 2, single = d < shift || ref.sizes[d - shift] == 1;
+    wide.sizes[d] = matrix ? ref.sizes[d - shift] : batch[d];
+    wide.strides[d] = single && !matrix ? 0 : ref.strides[d - shift];
+  }
+  return wide;
+}
+
+// a b into a new tensor of `shape`, in which batch dimensions that are single or missing are summed over.
+Tensor multiply(const TensorRef& a, const TensorRef& b, const Shape& batch, const Shape& shape,
+                const TensorOptions& options) {
+  Tensor out = Tensor::empty(shape, options);
+  Workspace workspace(options.device);
+  matmul_kernels(options.device.type)
+      .matmul(workspace, broadcast(a, batch), broadcast(b, batch), broadcast(out.ref(), batch));
+  return out;
+}
+
+Tensor product(const TensorRef& a, const TensorRef& b, const Shape& shape, const TensorOptions& options) {
+  return multiply(a, b, Shape{}, shape, options);
+}
+
+// --- linear ---------------------------------------------------------------------------------------------------------
+
+void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_operands(op, x, "x", weight, "weight");
+  if (weight.dim() != 2) {
+    throw ShapeError(format("[{}] weight must be a matrix: x {}, weight {}; expected (out, in)", op,
+                            to_string(x.shape()), to_string(weight.shape())));
+  }
+  if (x.dim() < 1 || x.size(-1) != weight.size(1)) {
+    throw ShapeError(
+        format("[{}] the last size of x is not the weight's second: x {}, weight {}; expected x (..., {}); "
+               "weight is (out, in)",
+               op, to_string(x.shape()), to_string(weight.shape()), weight.size(1)));
+  }
+  if (!bias.defined()) return;
+  check_operands(op, x, "x", bias, "bias");
+  if (bias.dim() != 1 || bias.size(0) != weight.size(0)) {
+    throw ShapeError(format("[{}] bias does not fit the weight: bias {}, weight {}; expected bias ({})", op,
+                            to_string(bias.shape()), to_string(weight.shape()), weight.size(0)));
+  }
+}
+
+Shape linear_shape(const Tensor& x, const Tensor& weight) {
+  Shape shape = x.shape();
+  shape[shape.dim() - 1] = weight.size(0);
+  return shape;
+}
+
+// The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias. The bias gradient is left to the caller.
+Gradients linear_gradients(const Tensor& grad, const Tensor& x, const Tensor& weight, NeededMask needed) {
+  Gradients gradients(3);
+  const Tensor matrix = as_matrices(weight);
+  if (needed[0]) {  // grad weight: (rows, out) x (out, in)
+    const Tensor flat = product(grad.ref(), matrix.ref(), {grad.size(0), weight.size(1)}, grad.options());
+    gradients[0] = make_view(flat, x.shape(), x.shape().contiguous_strides(), 0);
+  }
+  if (needed[1]) {  // gradᵀ x: (out, rows) x (rows, in)
+    gradients[1] = product(transposed(grad.ref()), as_rows(x).ref(), weight.shape(), grad.options());
+  }
+  return gradients;
+}
+
+TensorRef optional_ref(const Tensor& x) { return x.defined() ? x.ref() : TensorRef{}; }
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_operands("matmul", a, "a", b, "b");
+  const auto fail = [&](const char* what) {
+    throw ShapeError(
+        format("[matmul] {}: {} and {}; expected (..., m, k) and (..., k, n), with leading sizes that are "
+               "equal or 1",
+               what, to_string(a.shape()), to_string(b.shape())));
+  };
+  if (a.dim() < 2 || b.dim() < 2) fail("a factor has fewer than two dimensions");
+  if (a.size(-1) != b.size(-2)) fail("the inner sizes differ");
+  Shape batch;
+  for (int d = std::max(a.dim(), b.dim()); d > 2; --d) {  // d counts from the end
+    const std::int64_t a_size = d <= a.dim() ? a.size(-d) : 1, b_size = d <= b.dim() ? b.size(-d) : 1;
+    if (a_size != b_size && a_size != 1 && b_size != 1) fail("the leading sizes do not broadcast");
+    batch.push_back(a_size == 1 ? b_size : a_size);
+  }
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+
+  const Tensor y = multiply(as_matrices(a).ref(), as_matrices(b).ref(), batch, shape, a.options());
+  return record(
+      "matmul", y, {a, b},
+      [batch, a = SavedTensor(a, "a"), b = SavedTensor(b, "b")](const Tensor& g, NeededMask needed) -> Gradients {
+        const Tensor grad = as_matrices(g), left = a.get(), right = b.get();
+        Gradients gradients(2);
+        if (needed[0]) {
+          gradients[0] = multiply(grad.ref(), transposed(as_matrices(right).ref()), batch, left.shape(), g.options());
+        }
+        if (needed[1]) {
+          gradients[1] = multiply(transposed(as_matrices(left).ref()), grad.ref(), batch, right.shape(), g.options());
+        }
+        return gradients;
+      });
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_linear("linear", x, weight, bias);
+  const Tensor input = as_rows(x), matrix = as_matrices(weight);
+  const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
+  Tensor y = Tensor::empty(linear_shape(x, weight), x.options());
+  {
+    Workspace workspace(x.device());
+    matmul_kernels(x.device().type)
+        .linear(workspace, input.ref(), matrix.ref(), optional_ref(vector), as_rows(y).ref());
+  }
+  return record("linear", y, {x, weight, bias},
+                [x = SavedTensor(x, "x"), weight = SavedTensor(weight, "weight")](const Tensor& g, NeededMask needed) {
+                  const Tensor grad = as_rows(g);
+                  Gradients gradients = linear_gradients(grad, x.get(), weight.get(), needed);
+                  if (needed[2]) {
+                    gradients[2] = Tensor::empty({grad.size(1)}, g.options());
+                    Workspace workspace(g.device());
+                    matmul_kernels(g.device().type).column_sums(workspace, grad.contiguous().ref(), gradients[2].ref());
+                  }
+                  return gradients;
+                });
+}
+
+Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_linear("linear_gelu", x, weight, bias);
+  const Tensor input = as_rows(x), matrix = as_matrices(weight);
+  const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
+  Tensor y = Tensor::empty(linear_shape(x, weight), x.options());
+  // What the gradient needs: the argument of gelu.
+  const Tensor pre =
+      needs_grad({x, weight, bias}) ? Tensor::empty({input.size(0), weight.size(0)}, x.options()) : Tensor();
+  {
+    Workspace workspace(x.device());
+    matmul_kernels(x.device().type)
+        .linear_gelu(workspace, input.ref(), matrix.ref(), optional_ref(vector), optional_ref(pre), as_rows(y).ref());
+  }
+  return record("linear_gelu", y, {x, weight, bias},
+                [x = SavedTensor(x, "x"), weight = SavedTensor(weight, "weight"), saved_pre = SavedTensor(pre, "pre")](
+                    const Tensor& g, NeededMask needed) {
+                  const Tensor pre = saved_pre.get();
+                  Tensor grad_pre = empty_like(pre);
+                  Tensor grad_bias = needed[2] ? Tensor::empty({pre.size(1)}, g.options()) : Tensor();
+                  {
+                    Workspace workspace(g.device());
+                    matmul_kernels(g.device().type)
+                        .linear_gelu_backward(workspace, as_rows(g).contiguous().ref(), pre.ref(), grad_pre.ref(),
+                                              optional_ref(grad_bias));
+                  }
+                  Gradients gradients = linear_gradients(grad_pre, x.get(), weight.get(), needed);
+                  gradients[2] = grad_bias;
+                  return gradients;
+                });
+}
+
+}  // namespace polygrad

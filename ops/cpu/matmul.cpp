@@ -1,1 +1,254 @@
-// matmul
+// CPU kernels of the matmul family: products on ops/cpu/gemm.h, with the linear layer's epilogues.
+#include "ops/kernels/matmul.h"
+
+#include <algorithm>
+
+#include "engine/parallel.h"
+#include "ops/cpu/gemm.h"
+#include "ops/kernels/unary_functors.h"
+
+namespace polygrad {
+namespace cpu {
+namespace {
+
+constexpr std::int64_t kSumRows = 128;   // rows a partial column sum takes
+constexpr std::int64_t kSumCols = 1024;  // columns at once: the partial sum stays in the L1 cache
+
+// --- from references to a product -----------------------------------------------------------------------------------
+
+// A batch of products, before its dimensions are merged.
+template <class T>
+Gemm<T> describe_product(const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+  const int row = out.dim - 2, col = out.dim - 1;
+  Gemm<T> product;
+  product.m = out.sizes[row];
+  product.n = out.sizes[col];
+  product.k = a.sizes[col];
+  const MatrixLayout left = matrix_layout(product.m, product.k, a.strides[row], a.strides[col]);
+  const MatrixLayout right = matrix_layout(product.k, product.n, b.strides[row], b.strides[col]);
+  const MatrixLayout result = matrix_layout(product.m, product.n, out.strides[row], out.strides[col]);
+  product.trans_a = left.transposed;
+  product.trans_b = right.transposed;
+  product.a = a.as<const T>();
+  product.b = b.as<const T>();
+  product.c = out.as<T>();
+  product.lda = left.leading;
+  product.ldb = right.leading;
+  product.ldc = result.leading;
+
+  for (int d = 0; d < row; ++d) {
+    const std::int64_t size = out.sizes[d];
+    if (size == 1) continue;
+    const int last = product.batch_dims - 1;
+    // Neighbours that lie behind one another in all three become one dimension.
+    if (last >= 0 && product.batch_a[last] == size * a.strides[d] && product.batch_b[last] == size * b.strides[d] &&
+        product.batch_c[last] == size * out.strides[d]) {
+      product.batch_sizes[last] *= size;
+    } else {
+      product.batch_sizes[++product.batch_dims - 1] = size;
+    }
+    const int place = product.batch_dims - 1;
+    product.batch_a[place] = a.strides[d];
+    product.batch_b[place] = b.strides[d];
+    product.batch_c[place] = out.strides[d];
+  }
+  return product;
+}
+
+// The innermost batch dimension becomes rows (one B for all: (batch, m, k) x (k, n)) or part of the sum (one C for all:
+// the gradient of such a B), where the matrices lie behind one another: one large product is faster than many small.
+template <class T>
+void fold_batch(Gemm<T>& product) {
+  const int last = product.batch_dims - 1;
+  if (last < 0) return;
+  const std::int64_t size = product.batch_sizes[last], stride_a = product.batch_a[last];
+  const std::int64_t stride_b = product.batch_b[last], stride_c = product.batch_c[last];
+  if (stride_b == 0 && stride_c != 0 && !product.trans_a) {
+    // The distance of two rows of a matrix with a single one is free: take the distance of two matrices.
+    const std::int64_t lda = product.m == 1 ? stride_a : product.lda, ldc = product.m == 1 ? stride_c : product.ldc;
+    if (lda < std::max<std::int64_t>(1, product.k) || ldc < std::max<std::int64_t>(1, product.n)) return;
+    if (stride_a != product.m * lda || stride_c != product.m * ldc) return;
+    product.lda = lda;
+    product.ldc = ldc;
+    product.m *= size;
+    --product.batch_dims;
+  } else if (stride_c == 0 && product.trans_a && !product.trans_b) {
+    const std::int64_t lda = product.k == 1 ? stride_a : product.lda, ldb = product.k == 1 ? stride_b : product.ldb;
+    if (lda < std::max<std::int64_t>(1, product.m) || ldb < std::max<std::int64_t>(1, product.n)) return;
+    if (stride_a != product.k * lda || stride_b != product.k * ldb) return;
+    product.lda = lda;
+    product.ldb = ldb;
+    product.k *= size;
+    --product.batch_dims;
+  }
+}
+
+template <class T>
+void matmul_kernel(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+  Gemm<T> product = describe_product<T>(a, b, out);
+  fold_batch(product);
+  gemm(workspace, product);
+}
+
+// x weightᵀ: (rows, in) x (in, out).
+template <class T>
+Gemm<T> describe_linear(const TensorRef& x, const TensorRef& weight, const TensorRef& y) {
+  TensorRef turned = weight;
+  turned.sizes[0] = weight.sizes[1];
+  turned.sizes[1] = weight.sizes[0];
+  turned.strides[0] = weight.strides[1];
+  turned.strides[1] = weight.strides[0];
+  return describe_product<T>(x, turned, y);
+}
+
+// --- epilogues: on blocks of contiguous (rows, out) results
+// -----------------------------------------------------------
+
+template <class T>
+void linear_kernel(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
+                   const TensorRef& y) {
+  const Gemm<T> product = describe_linear<T>(x, weight, y);
+  if (!bias.present()) return gemm(workspace, product);
+  const T* add = bias.as<const T>();
+  const auto epilogue = [&](std::int64_t offset, std::int64_t rows, std::int64_t cols, std::int64_t col) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      T* row = product.c + offset + i * product.ldc;
+      for (std::int64_t j = 0; j < cols; ++j) row[j] += add[col + j];
+    }
+  };
+  gemm(workspace, product, epilogue);
+}
+
+template <class T>
+void gelu_row(T* __restrict pre, T* __restrict y, const T* __restrict add, std::int64_t cols) {
+  for (std::int64_t j = 0; j < cols; ++j) {
+    const T z = pre[j] + add[j];
+    pre[j] = z;
+    y[j] = functors::Gelu::value(z);
+  }
+}
+template <class T>
+void gelu_row(T* __restrict y, const T* __restrict add, std::int64_t cols) {
+  for (std::int64_t j = 0; j < cols; ++j) y[j] = functors::Gelu::value(y[j] + add[j]);
+}
+
+template <class T>
+void linear_gelu_kernel(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
+                        const TensorRef& pre, const TensorRef& y) {
+  const std::int64_t out = y.sizes[1];
+  const T* add = bias.as<const T>();
+  if (!bias.present()) {
+    T* zeros = workspace.allocate<T>(out);
+    std::fill(zeros, zeros + out, T(0));
+    add = zeros;
+  }
+  const Gemm<T> product = describe_linear<T>(x, weight, pre.present() ? pre : y);
+  T* result = y.as<T>();
+  const bool keep = pre.present();
+  const auto epilogue = [&](std::int64_t offset, std::int64_t rows, std::int64_t cols, std::int64_t col) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t place = offset + i * product.ldc;
+      if (keep) {
+        gelu_row(product.c + place, result + place, add + col, cols);
+      } else {
+        gelu_row(result + place, add + col, cols);
+      }
+    }
+  };
+  gemm(workspace, product, epilogue);
+}
+
+// --- column sums
+// ------------------------------------------------------------------------------------------------------
+
+// sums[j] = sum over i of row(i)[j], where row(i) is called once for each row and may compute it. Groups of kSumRows
+// rows are summed in T, the groups then in f64, both in order.
+template <class T, class Row>
+void sum_rows(Workspace& workspace, std::int64_t rows, std::int64_t cols, T* sums, const Row& row) {
+  const std::int64_t groups = (rows + kSumRows - 1) / kSumRows;
+  T* partial = sums == nullptr ? nullptr : workspace.allocate<T>(groups * cols);
+  parallel_for(0, groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t group = begin; group < end; ++group) {
+      const std::int64_t last = std::min(rows, (group + 1) * kSumRows);
+      for (std::int64_t col = 0; col < cols; col += kSumCols) {
+        const std::int64_t width = std::min(kSumCols, cols - col);
+        T* __restrict total = sums == nullptr ? nullptr : partial + group * cols + col;
+        if (total != nullptr) std::fill(total, total + width, T(0));
+        for (std::int64_t i = group * kSumRows; i < last; ++i) {
+          const T* __restrict values = row(i, col, width);
+          if (total == nullptr) continue;
+          for (std::int64_t j = 0; j < width; ++j) total[j] += values[j];
+        }
+      }
+    }
+  });
+  if (sums == nullptr) return;
+  parallel_for(0, cols, 256, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t j = begin; j < end; ++j) {
+      double total = 0;
+      for (std::int64_t group = 0; group < groups; ++group) total += static_cast<double>(partial[group * cols + j]);
+      sums[j] = static_cast<T>(total);
+    }
+  });
+}
+
+template <class T>
+void column_sums_kernel(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
+  const T* values = x.as<const T>();
+  const std::int64_t cols = x.sizes[1];
+  sum_rows<T>(workspace, x.sizes[0], cols, sums.as<T>(),
+              [=](std::int64_t i, std::int64_t col, std::int64_t) { return values + i * cols + col; });
+}
+
+template <class T>
+void gelu_gradient_row(const T* __restrict grad_y, const T* __restrict pre, T* __restrict grad_pre, std::int64_t cols) {
+  for (std::int64_t j = 0; j < cols; ++j) grad_pre[j] = grad_y[j] * functors::Gelu::derivative(pre[j], T(0));
+}
+
+template <class T>
+void linear_gelu_backward_kernel(Workspace& workspace, const TensorRef& grad_y, const TensorRef& pre,
+                                 const TensorRef& grad_pre, const TensorRef& grad_bias) {
+  const std::int64_t cols = pre.sizes[1];
+  const T *upper = grad_y.as<const T>(), *z = pre.as<const T>();
+  T* result = grad_pre.as<T>();
+  sum_rows<T>(workspace, pre.sizes[0], cols, grad_bias.as<T>(),
+              [=](std::int64_t i, std::int64_t col, std::int64_t width) {
+                const std::int64_t place = i * cols + col;
+                gelu_gradient_row(upper + place, z + place, result + place, width);
+                return static_cast<const T*>(result + place);
+              });
+}
+
+// --- the table
+// --------------------------------------------------------------------------------------------------------
+
+void matmul(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+  out.dtype == DType::f32 ? matmul_kernel<float>(workspace, a, b, out) : matmul_kernel<double>(workspace, a, b, out);
+}
+void linear(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
+            const TensorRef& y) {
+  y.dtype == DType::f32 ? linear_kernel<float>(workspace, x, weight, bias, y)
+                        : linear_kernel<double>(workspace, x, weight, bias, y);
+}
+void linear_gelu(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
+                 const TensorRef& pre, const TensorRef& y) {
+  y.dtype == DType::f32 ? linear_gelu_kernel<float>(workspace, x, weight, bias, pre, y)
+                        : linear_gelu_kernel<double>(workspace, x, weight, bias, pre, y);
+}
+void linear_gelu_backward(Workspace& workspace, const TensorRef& grad_y, const TensorRef& pre,
+                          const TensorRef& grad_pre, const TensorRef& grad_bias) {
+  pre.dtype == DType::f32 ? linear_gelu_backward_kernel<float>(workspace, grad_y, pre, grad_pre, grad_bias)
+                          : linear_gelu_backward_kernel<double>(workspace, grad_y, pre, grad_pre, grad_bias);
+}
+void column_sums(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
+  x.dtype == DType::f32 ? column_sums_kernel<float>(workspace, x, sums)
+                        : column_sums_kernel<double>(workspace, x, sums);
+}
+
+}  // namespace
+}  // namespace cpu
+
+const MatmulKernels cpu_matmul_kernels = {cpu::matmul, cpu::linear, cpu::linear_gelu, cpu::linear_gelu_backward,
+                                          cpu::column_sums};
+
+}  // namespace polygrad

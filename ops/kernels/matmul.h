@@ -1,0 +1,56 @@
+// Kernels of the matmul family: f32 and f64.
+//
+// Where this stands: between ops/matmul.cpp and ops/cpu/matmul.cpp. A matrix argument may lie in memory by rows or by
+// columns (matrix_layout), so a transposed view is multiplied without a copy.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/tensor_ref.h"
+#include "engine/workspace.h"
+#include "ops/kernels/dispatch.h"
+
+namespace polygrad {
+
+// How a (rows, cols) matrix with these strides lies in memory: row-major with a leading dimension, column-major (then
+// it is the transposed of a row-major one), or neither.
+struct MatrixLayout {
+  bool valid;
+  bool transposed;
+  std::int64_t leading;
+};
+POLYGRAD_INLINE MatrixLayout matrix_layout(std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
+                                           std::int64_t col_stride) {
+  const std::int64_t min_row = cols > 1 ? cols : 1, min_col = rows > 1 ? rows : 1;
+  if ((cols <= 1 || col_stride == 1) && (rows <= 1 || row_stride >= min_row)) {
+    return {true, false, rows <= 1 ? min_row : row_stride};
+  }
+  if ((rows <= 1 || row_stride == 1) && (cols <= 1 || col_stride >= min_col)) {
+    return {true, true, cols <= 1 ? min_col : col_stride};
+  }
+  return {false, false, 0};
+}
+
+struct MatmulKernels {
+  // out = a b. a (batch..., m, k), b (batch..., k, n), out (batch..., m, n), with the same batch sizes: a batch stride
+  // of 0 broadcasts in a and b; in out it means that the products are added up. out's matrices are row-major.
+  void (*matmul)(Workspace&, const TensorRef& a, const TensorRef& b, const TensorRef& out);
+  // y = x weightᵀ + bias. x (rows, in), weight (out, in), bias (out) contiguous or absent, y (rows, out) contiguous.
+  void (*linear)(Workspace&, const TensorRef& x, const TensorRef& weight, const TensorRef& bias, const TensorRef& y);
+  // pre = x weightᵀ + bias, y = gelu(pre); pre is not stored where it is absent.
+  void (*linear_gelu)(Workspace&, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
+                      const TensorRef& pre, const TensorRef& y);
+  // grad_pre = grad_y gelu'(pre); grad_bias = its column sums, where present. All contiguous.
+  void (*linear_gelu_backward)(Workspace&, const TensorRef& grad_y, const TensorRef& pre, const TensorRef& grad_pre,
+                               const TensorRef& grad_bias);
+  // sums (cols) = the column sums of x (rows, cols), both contiguous.
+  void (*column_sums)(Workspace&, const TensorRef& x, const TensorRef& sums);
+};
+
+extern const MatmulKernels cpu_matmul_kernels;
+const MatmulKernels& cuda_matmul_kernels();
+inline const MatmulKernels& matmul_kernels(DeviceType device) {
+  return select_kernels(device, cpu_matmul_kernels, cuda_matmul_kernels);
+}
+
+}  // namespace polygrad
