@@ -4,6 +4,7 @@
 // are Generator(derive_seed(seed, epoch, index)), its place in a batch is the sampler's. Read next: loader.cpp.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,8 +61,11 @@ class Loader {
 
  private:
   struct Queue;
-  Batch make_batch(DataPosition position, const std::vector<std::int64_t>& order) const;
+  void work(Queue& queue) const;  // a worker's life
   void stop_workers();
+  Batch make_batch(DataPosition position, const std::vector<std::int64_t>& order,
+                   const std::atomic<bool>* stopping) const;
+  Sample load_sample(std::int64_t epoch, std::int64_t index) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;

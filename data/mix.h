@@ -29,12 +29,16 @@ struct MixPlan {
   std::int64_t top = 0, bottom = 0, left = 0, right = 0;  // CutMix's box, half open
 };
 
+// The generator of one micro-batch: a stream of its own for each (seed, optimizer step, micro-batch within the step).
+Generator mix_generator(std::uint64_t seed, std::int64_t step, std::int64_t micro_batch = 0);
+
 // Draws lambda, the kind and the box for images of height x width. Nothing is on: lambda 1. Throws ValueError for
 // negative options or a probability outside [0, 1].
 MixPlan draw_mix(const MixOptions& options, std::int64_t height, std::int64_t width, Generator& generator);
 
-// In place on f32 (B, C, H, W), contiguous. Mixup: x <- lambda x + (1 - lambda) x_partner; CutMix: the box is the
-// partner's. Any B, also odd and 1. The same bits for any number of threads.
+// In place on f32 (B, C, H, W), contiguous, outside the graph (ShapeError, DTypeError, ValueError). Mixup: x <- lambda
+// x + (1 - lambda) x_partner; CutMix: the box is the partner's. Any B, also odd and 1. The same bits for any number of
+// threads.
 void mix_images(Tensor& images, const MixPlan& plan);
 
 // f32 (B, K): lambda * target(label) + (1 - lambda) * target(label of the partner), each row sums to 1. labels is i64

@@ -1,1 +1,66 @@
-// sampler
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/generator.h"
+
+namespace polygrad {
+
+namespace {
+constexpr std::uint64_t kOrderPurpose = 0x6F72646572;  // keeps the shuffles' streams apart from the samples'
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  if (options.size < 1) throw ValueError("[sampler] the data set is empty");
+  if (options.batch_size < 1) {
+    throw ValueError(format("[sampler] batch size {}; expected at least 1", options.batch_size));
+  }
+  if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
+    throw ValueError(format("[sampler] rank {} of {}; expected 0 <= rank < world", options.rank, options.world));
+  }
+  const std::int64_t global = options.batch_size * options.world;
+  batches_ = options.drop_last ? options.size / global : (options.size - 1) / global + 1;
+  if (batches_ == 0) {
+    throw ValueError(format("[sampler] {} samples do not fill one batch of {}, and incomplete ones are dropped",
+                            options.size, global));
+  }
+}
+
+std::int64_t Sampler::samples_per_epoch() const {
+  return options_.drop_last ? batches_ * options_.batch_size * options_.world : options_.size;
+}
+
+std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
+  if (options_.shuffle) {
+    Generator generator(derive_seed(options_.seed, kOrderPurpose, static_cast<std::uint64_t>(epoch)));
+    return generator.permutation(options_.size);
+  }
+  std::vector<std::int64_t> order(static_cast<std::size_t>(options_.size));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  return order;
+}
+
+Sampler::Range Sampler::range(std::int64_t batch) const {
+  if (batch < 0 || batch >= batches_) {
+    throw IndexError(format("[sampler] batch {} of {} in an epoch", batch, batches_));
+  }
+  const std::int64_t global = options_.batch_size * options_.world;
+  const std::int64_t begin = batch * global;
+  const std::int64_t count = std::min(global, options_.size - begin);
+  // For a full batch this is rank * batch_size; of an incomplete one the parts differ by at most one sample.
+  return {begin + options_.rank * count / options_.world, begin + (options_.rank + 1) * count / options_.world};
+}
+
+DataPosition Sampler::normalized(DataPosition position) const {
+  if (position.epoch < 0 || position.batch < 0) {
+    throw ValueError(format("[sampler] epoch {}, batch {}; expected numbers >= 0", position.epoch, position.batch));
+  }
+  position.epoch += position.batch / batches_;
+  position.batch %= batches_;
+  return position;
+}
+
+}  // namespace polygrad
