@@ -1,7 +1,6 @@
 // CustomFunction: what the builder collects becomes one call of record(); see custom_function.h.
 #include "engine/custom_function.h"
 
-#include <algorithm>
 #include <string>
 
 #include "engine/error.h"
@@ -48,10 +47,6 @@ Tensor CustomFunction::output(const Forward& compute, const char* save_output_as
   if (!result.defined()) {
     throw ValueError(format("[{}] the forward returned an undefined tensor; expected a result", op_));
   }
-  // Where the forward hands back one of its inputs, or somebody's leaf, the node must not land on that tensor.
-  const bool is_input = std::any_of(inputs_.begin(), inputs_.end(),
-                                    [&](const Tensor& input) { return input.defined() && input.is_same(result); });
-  if (is_input || result.requires_grad()) result = result.detach();
   if (!rule_) return result;
 
   SavedTensors saved = saved_;
