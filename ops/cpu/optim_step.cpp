@@ -1,1 +1,202 @@
-// optim_step
+// The optim_step family on the CPU. A list of tensors is cut into chunks that run across all of them, so that many
+// small parameters cost one parallel loop.
+#include "ops/kernels/optim_step.h"
+
+#include <algorithm>
+
+#include "engine/math.h"
+#include "engine/parallel.h"
+
+namespace polygrad {
+namespace {
+
+constexpr std::int64_t kChunk = 16384;  // elements; no chunk holds elements of two tensors
+constexpr int kLanes = 16;              // partial sums of a reduction, so that it becomes vector instructions
+
+template <class F>
+void dispatch_floating(DType dtype, const F& f) {
+  if (dtype == DType::f64) return f(double{});
+  f(float{});
+}
+
+// The chunks of a list: starts[i] is the first chunk of tensor i.
+struct Chunks {
+  std::int64_t* starts;
+  std::int64_t tensors;
+  std::int64_t count() const { return starts[tensors]; }
+};
+template <class Size>
+Chunks make_chunks(Workspace& workspace, std::int64_t tensors, const Size& size) {
+  auto* starts = workspace.allocate<std::int64_t>(tensors + 1);
+  starts[0] = 0;
+  for (std::int64_t i = 0; i < tensors; ++i) starts[i + 1] = starts[i] + (size(i) + kChunk - 1) / kChunk;
+  return {starts, tensors};
+}
+
+// Calls f(chunk, tensor, begin, end) for every chunk, in parallel.
+template <class Size, class F>
+void for_chunks(const Chunks& chunks, const Size& size, const F& f) {
+  parallel_for(0, chunks.count(), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      // The last tensor that starts at or before this chunk (an empty one starts where the next does).
+      std::int64_t low = 0, high = chunks.tensors - 1;
+      while (low < high) {
+        const std::int64_t middle = (low + high + 1) / 2;
+        if (chunks.starts[middle] <= chunk) {
+          low = middle;
+        } else {
+          high = middle - 1;
+        }
+      }
+      const std::int64_t begin = (chunk - chunks.starts[low]) * kChunk;
+      f(chunk, low, begin, std::min(begin + kChunk, size(low)));
+    }
+  });
+}
+
+void adamw(Workspace& workspace, const AdamWRefs* tensors, std::int64_t count, const AdamWFactors& factors) {
+  const auto size = [=](std::int64_t i) { return tensors[i].param.numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  for_chunks(chunks, size, [&](std::int64_t, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    const AdamWRefs& refs = tensors[i];
+    dispatch_floating(refs.param.dtype, [&](auto element) {
+      using T = decltype(element);
+      T* p = refs.param.as<T>();
+      const T* g = refs.grad.as<const T>();
+      T *m = refs.exp_avg.as<T>(), *v = refs.exp_avg_sq.as<T>();
+      const T keep = static_cast<T>(factors.keep), step_size = static_cast<T>(factors.step_size);
+      const T rate1 = static_cast<T>(1 - factors.beta1), beta2 = static_cast<T>(factors.beta2);
+      const T rate2 = static_cast<T>(1 - factors.beta2), root_factor = static_cast<T>(factors.root_factor);
+      const T eps = static_cast<T>(factors.eps);
+      for (std::int64_t j = begin; j < end; ++j) {
+        const T mean = m[j] + rate1 * (g[j] - m[j]);
+        const T square = beta2 * v[j] + rate2 * (g[j] * g[j]);
+        m[j] = mean;
+        v[j] = square;
+        p[j] = p[j] * keep - step_size * (mean / (math::sqrt(square) * root_factor + eps));
+      }
+    });
+  });
+}
+
+void sgd(Workspace& workspace, const SgdRefs* tensors, std::int64_t count, const SgdFactors& factors) {
+  const auto size = [=](std::int64_t i) { return tensors[i].param.numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  for_chunks(chunks, size, [&](std::int64_t, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    const SgdRefs& refs = tensors[i];
+    dispatch_floating(refs.param.dtype, [&](auto element) {
+      using T = decltype(element);
+      T* p = refs.param.as<T>();
+      const T* g = refs.grad.as<const T>();
+      T* b = refs.momentum_buffer.as<T>();
+      const T lr = static_cast<T>(factors.lr), decay = static_cast<T>(factors.weight_decay);
+      if (b == nullptr) {
+        for (std::int64_t j = begin; j < end; ++j) p[j] -= lr * (g[j] + decay * p[j]);
+        return;
+      }
+      const T momentum = static_cast<T>(factors.momentum);
+      const T rate = factors.first ? T(1) : static_cast<T>(1 - factors.dampening);
+      for (std::int64_t j = begin; j < end; ++j) {
+        const T gradient = g[j] + decay * p[j];
+        // What an unused buffer holds must not matter, not even a NaN.
+        const T velocity = (factors.first ? T(0) : momentum * b[j]) + rate * gradient;
+        b[j] = velocity;
+        p[j] -= lr * (factors.nesterov ? gradient + momentum * velocity : velocity);
+      }
+    });
+  });
+}
+
+double sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor) {
+  const auto size = [=](std::int64_t i) { return tensors[i].numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  auto* partial = workspace.allocate<double>(chunks.count());
+  for_chunks(chunks, size, [&](std::int64_t chunk, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    dispatch_floating(tensors[i].dtype, [&](auto element) {
+      using T = decltype(element);
+      const T* x = tensors[i].as<const T>();
+      double sum[kLanes] = {};
+      const std::int64_t whole = begin + (end - begin) / kLanes * kLanes;
+      for (std::int64_t j = begin; j < whole; j += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const double value = static_cast<double>(x[j + lane]) * factor;
+          sum[lane] += value * value;
+        }
+      }
+      for (std::int64_t j = whole; j < end; ++j) {
+        const double value = static_cast<double>(x[j]) * factor;
+        sum[0] += value * value;
+      }
+      double total = 0;
+      for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+      partial[chunk] = total;
+    });
+  });
+  double total = 0;
+  for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) total += partial[chunk];
+  return total;
+}
+
+double max_abs(Workspace& workspace, const TensorRef* tensors, std::int64_t count) {
+  const auto size = [=](std::int64_t i) { return tensors[i].numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  auto* partial = workspace.allocate<double>(chunks.count());
+  for_chunks(chunks, size, [&](std::int64_t chunk, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    dispatch_floating(tensors[i].dtype, [&](auto element) {
+      using T = decltype(element);
+      const T* x = tensors[i].as<const T>();
+      double largest = 0;
+      for (std::int64_t j = begin; j < end; ++j) {
+        const double value = math::abs(static_cast<double>(x[j]));
+        largest = value > largest || value != value ? value : largest;
+        if (largest != largest) break;
+      }
+      partial[chunk] = largest;
+    });
+  });
+  double largest = 0;
+  for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
+    if (partial[chunk] != partial[chunk]) return partial[chunk];
+    largest = std::max(largest, partial[chunk]);
+  }
+  return largest;
+}
+
+void scale(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor) {
+  const auto size = [=](std::int64_t i) { return tensors[i].numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  for_chunks(chunks, size, [&](std::int64_t, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    dispatch_floating(tensors[i].dtype, [&](auto element) {
+      using T = decltype(element);
+      T* x = tensors[i].as<T>();
+      for (std::int64_t j = begin; j < end; ++j) x[j] = static_cast<T>(static_cast<double>(x[j]) * factor);
+    });
+  });
+}
+
+void ema(Workspace& workspace, const EmaRefs* tensors, std::int64_t count, double rate) {
+  const auto size = [=](std::int64_t i) { return tensors[i].ema.numel(); };
+  const Chunks chunks = make_chunks(workspace, count, size);
+  for_chunks(chunks, size, [&](std::int64_t, std::int64_t i, std::int64_t begin, std::int64_t end) {
+    dispatch_floating(tensors[i].ema.dtype, [&](auto element) {
+      using T = decltype(element);
+      T* e = tensors[i].ema.as<T>();
+      const T* value = tensors[i].value.as<const T>();
+      const T step = static_cast<T>(rate);
+      for (std::int64_t j = begin; j < end; ++j) e[j] += step * (value[j] - e[j]);
+    });
+  });
+}
+
+}  // namespace
+
+constinit const OptimStepKernels cpu_optim_step_kernels = {
+    .adamw = adamw,
+    .sgd = sgd,
+    .sum_squares = sum_squares,
+    .max_abs = max_abs,
+    .scale = scale,
+    .ema = ema,
+};
+
+}  // namespace polygrad
