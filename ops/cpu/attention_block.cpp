@@ -1,0 +1,181 @@
+#include "ops/cpu/attention_block.h"
+
+#include <algorithm>
+
+#include "engine/philox.h"
+#include "ops/cpu/gemm.h"
+#include "ops/kernels/attention_activation.h"
+
+namespace polygrad::cpu::attention {
+
+namespace phi_list = polygrad::attention_activation;
+
+// --- masks ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Columns are handled in stretches of this many, whose flags and factors lie on the stack.
+constexpr std::int64_t kStretch = 512;
+
+// flags[j] = 1 where pair (row i, column block.col + from + j) is allowed.
+void allowed_pairs(const AttentionProblem& p, const Block& block, std::int64_t i, std::int64_t from, std::int64_t count,
+                   std::uint8_t* flags) {
+  const bool* query_mask = query_mask_of(p, block.b);
+  const bool* key_mask = key_mask_of(p, block.b);
+  const std::int64_t col = block.col + from;
+  if (query_mask != nullptr && !query_mask[block.row + i]) {
+    for (std::int64_t j = 0; j < count; ++j) flags[j] = 0;
+    return;
+  }
+  if (key_mask != nullptr) {
+    for (std::int64_t j = 0; j < count; ++j) flags[j] = key_mask[col + j];
+  } else {
+    for (std::int64_t j = 0; j < count; ++j) flags[j] = 1;
+  }
+  if (p.regions.present()) {
+    const std::int64_t tokens = p.regions.sizes[1];
+    const std::int32_t* ids = p.regions.as<const std::int32_t>() + (block.b % p.regions.sizes[0]) * tokens;
+    const std::int32_t own = ids[block.row + i];
+    for (std::int64_t j = 0; j < count; ++j) flags[j] &= static_cast<std::uint8_t>(ids[col + j] == own);
+  }
+}
+
+template <class T>
+void keep_where(const std::uint8_t* flags, std::int64_t count, T value, T* a) {
+  for (std::int64_t j = 0; j < count; ++j) a[j] = flags[j] ? a[j] : value;
+}
+
+// factors[j] of row i's columns [col, col + count), count <= kStretch.
+template <class T>
+void dropout_factors(const AttentionDropout& dropout, std::uint32_t row, std::uint32_t head, std::int64_t col,
+                     std::int64_t count, T* factors) {
+  std::uint32_t words[kStretch / 2 + 8];  // four for each eight columns, whole eights
+  std::uint16_t lanes[kStretch + 16];
+  const std::int64_t first = col / 8;
+  const std::int64_t groups = (col + count - 1) / 8 - first + 1;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const philox::Words drawn = philox::draw(dropout.seed, philox::Domain::attention,
+                                             static_cast<std::uint32_t>(first + g), row, head, dropout.offset);
+    for (int w = 0; w < 4; ++w) words[4 * g + w] = drawn.w[w];
+  }
+  for (std::int64_t w = 0; w < 4 * groups; ++w) {
+    lanes[2 * w] = static_cast<std::uint16_t>(words[w] & 0xffffu);
+    lanes[2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16);
+  }
+  const std::uint16_t* lane = lanes + (col - 8 * first);
+  const auto threshold = static_cast<std::uint16_t>(dropout.threshold);
+  const T scale = static_cast<T>(dropout.scale);
+  for (std::int64_t j = 0; j < count; ++j) factors[j] = lane[j] >= threshold ? scale : T(0);
+}
+
+}  // namespace
+
+Range trim(const bool* mask, Range range) {
+  if (mask == nullptr) return range;
+  while (range.begin < range.end && !mask[range.begin]) ++range.begin;
+  while (range.begin < range.end && !mask[range.end - 1]) --range.end;
+  return range;
+}
+
+template <class T>
+void hide_pairs(const AttentionProblem& problem, const Block& block, T value, T* a, T* b) {
+  if (!hides_pairs(problem)) return;
+  std::uint8_t flags[kStretch];
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    for (std::int64_t from = 0; from < block.cols; from += kStretch) {
+      const std::int64_t count = std::min(kStretch, block.cols - from);
+      allowed_pairs(problem, block, i, from, count, flags);
+      keep_where(flags, count, value, a + i * block.cols + from);
+      if (b != nullptr) keep_where(flags, count, value, b + i * block.cols + from);
+    }
+  }
+}
+
+template <class T>
+void drop_entries(const AttentionProblem& problem, const Block& block, T* a, T* b) {
+  if (problem.dropout.threshold == 0) return;
+  const std::int64_t heads = problem.q.sizes[1];
+  const auto head = static_cast<std::uint32_t>((problem.dropout.first_sample + block.b) * heads + block.h);
+  T factors[kStretch];
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    for (std::int64_t from = 0; from < block.cols; from += kStretch) {
+      const std::int64_t count = std::min(kStretch, block.cols - from);
+      dropout_factors(problem.dropout, static_cast<std::uint32_t>(block.row + i), head, block.col + from, count,
+                      factors);
+      T* row = a + i * block.cols + from;
+      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
+      if (b == nullptr) continue;
+      row = b + i * block.cols + from;
+      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
+    }
+  }
+}
+
+// --- scores and φ ---------------------------------------------------------------------------------------------------
+
+template <class T>
+void compute_scores(const AttentionProblem& problem, const Block& block, T* s) {
+  const Rows<const T> q = head_rows<const T>(problem.q, block.b, block.h);
+  const Rows<const T> k = head_rows<const T>(problem.k, block.b, block.h);
+  gemm_serial<T>(false, true, block.rows, block.cols, problem.q.sizes[3], static_cast<T>(problem.score_scale),
+                 q.at(block.row), q.stride, k.at(block.col), k.stride, T(0), s, block.cols);
+  if (!problem.bias.present()) return;
+  const TensorRef& ref = problem.bias;  // (G, H, Nq, Nk)
+  const T* bias =
+      ref.as<const T>() + (((block.b % ref.sizes[0]) * ref.sizes[1] + block.h) * ref.sizes[2]) * ref.sizes[3];
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const T* from = bias + (block.row + i) * ref.sizes[3] + block.col;
+    T* to = s + i * block.cols;
+    for (std::int64_t j = 0; j < block.cols; ++j) to[j] += from[j];
+  }
+}
+
+namespace {
+
+template <class Phi, class T>
+void value_loop(T* s, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) s[i] = Phi::value(s[i]);
+}
+
+template <class Phi, class T>
+void gradient_loop(T* __restrict s, T* __restrict dp, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T score = s[i];
+    dp[i] *= Phi::derivative(score);
+    s[i] = Phi::value(score);
+  }
+}
+
+template <class T>
+struct Loops {
+  template <class Phi>
+  struct Of {
+    static constexpr PhiLoops<T> kEntry = {value_loop<Phi, T>, gradient_loop<Phi, T>};
+  };
+};
+
+}  // namespace
+
+template <class T>
+const PhiLoops<T>& phi_loops(std::int32_t phi) {
+  return phi_list::ActivationList::Table<PhiLoops<T>, Loops<T>::template Of>::kEntries[phi];
+}
+
+template <class T>
+void fill_rows(const Rows<T>& rows, Range range, std::int64_t width, T value) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    for (std::int64_t e = 0; e < width; ++e) rows.at(i)[e] = value;
+  }
+}
+
+#define POLYGRAD_INSTANTIATE(T)                                                  \
+  template void hide_pairs<T>(const AttentionProblem&, const Block&, T, T*, T*); \
+  template void drop_entries<T>(const AttentionProblem&, const Block&, T*, T*);  \
+  template void compute_scores<T>(const AttentionProblem&, const Block&, T*);    \
+  template const PhiLoops<T>& phi_loops<T>(std::int32_t);                        \
+  template void fill_rows<T>(const Rows<T>&, Range, std::int64_t, T);
+POLYGRAD_INSTANTIATE(float)
+POLYGRAD_INSTANTIATE(double)
+#undef POLYGRAD_INSTANTIATE
+
+}  // namespace polygrad::cpu::attention

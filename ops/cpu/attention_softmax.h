@@ -1,0 +1,31 @@
+// The softmax of rows that arrive in pieces: the one φ that is not elementwise.
+//
+// Where this stands: below the paths, beside attention_block.h. A row is softmax(s)_j = e^(s_j - m) / Σ_k e^(s_k - m)
+// with m its maximum; where the row comes tile by tile, m grows, and what was summed before is scaled by e^(m_old -
+// m_new). Hidden pairs come in as -infinity, and leave as exactly 0; a row of nothing else has sum 0.
+#pragma once
+
+#include <cstdint>
+
+namespace polygrad::cpu::attention {
+
+template <class T>
+T row_maximum(const T* s, std::int64_t n, T at_least);
+template <class T>
+T row_sum(const T* s, std::int64_t n);
+
+// s <- e^(s - maximum) · factor for one row. A maximum of -infinity (nothing but hidden pairs) gives zeros.
+template <class T>
+void exponentiate(T* s, std::int64_t n, T maximum, T factor);
+
+// The next tile (rows, cols) of a panel: s <- e^(s - maximum), the maximum being that of all columns so far. Updates
+// each row's maximum (start: -infinity) and sum (start: 0), and says in `correction` what the row's earlier results
+// must be multiplied by (0 for the first tile).
+template <class T>
+void softmax_next_tile(T* s, std::int64_t rows, std::int64_t cols, T* maximum, T* sum, T* correction);
+
+// Gradient of a normalised row p: ds_j = p_j (dp_j - inner), inner = Σ_j p_j dp_j.
+template <class T>
+void softmax_gradient_row(const T* p, T* dp, std::int64_t n, T inner);
+
+}  // namespace polygrad::cpu::attention
