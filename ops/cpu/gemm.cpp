@@ -15,7 +15,7 @@ constexpr std::int64_t kMinCols = 96;        // of a split block
 constexpr std::int64_t kMinColsLongK = 192;  // where slices of k can make the tasks instead: wide blocks run faster
 constexpr std::int64_t kEnoughTasks = 32;    // for 16 threads with blocks of unequal length
 constexpr std::int64_t kMinSlice = 512;      // of k
-constexpr std::int64_t kMinTask = 1 << 18;   // multiply-adds; below this a task costs more than it saves
+constexpr std::int64_t kMinTask = 1 << 20;   // multiply-adds; below this a task costs more than it saves
 constexpr std::int64_t kReduceElements = 1 << 14;  // of C in a task that adds slices
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
