@@ -48,7 +48,7 @@ Tensor lt(const Tensor& a, const Tensor& b);
 Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
-// b must be exact in a's dtype (else ValueError): eq(ids, 0.5) is a mistake.
+// For an integer or bool tensor, b must be a value of its dtype (else ValueError): eq(ids, 0.5) is a mistake.
 Tensor eq(const Tensor& a, double b);
 Tensor ne(const Tensor& a, double b);
 Tensor lt(const Tensor& a, double b);

@@ -31,6 +31,6 @@ Tensor gelu(const Tensor& x);
 Tensor gelu_tanh(const Tensor& x);
 Tensor silu(const Tensor& x);      // x·sigmoid(x); g·s·(1 + x·(1 - s)), s = sigmoid(x)
 Tensor softplus(const Tensor& x);  // log(1 + e^x), without overflow; g·sigmoid(x)
-Tensor exp_neg(const Tensor& x);   // e^-x, the paper's "Exp" activation (SPEC §3); -g·y
+Tensor exp_neg(const Tensor& x);   // e^-x (the attention paper's "Exp"); -g·y
 
 }  // namespace polygrad

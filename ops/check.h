@@ -1,0 +1,16 @@
+// Checks that many fronts begin with. Internal: not installed.
+#pragma once
+
+#include "engine/tensor.h"
+
+namespace polygrad {
+
+// Throws DTypeError where x is neither f32 nor f64 (16-bit types are storage: cast first).
+void check_floating(const char* op, const Tensor& x);
+// Throw DTypeError or DeviceError naming both tensors where they differ.
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
+void check_same_device(const char* op, const Tensor& a, const Tensor& b);
+// Row-major, outside the graph: what most kernels want.
+inline Tensor kernel_input(const Tensor& x) { return x.detach().contiguous(); }
+
+}  // namespace polygrad
