@@ -22,7 +22,7 @@ class Config {
  public:
   Config();  // all defaults; name "default"
 
-  // `file` is a path, or the bare name of a preset (see find_preset). Throws ConfigError: no such file; else with file,
+  // `file` is a path, or the bare name of a preset (presets.h). Throws ConfigError: no such file; else with file,
   // line, key path and, for an unknown key, the nearest valid one.
   static Config from_file(const std::string& file);
   // `name` stands in messages, its stem is the configuration's name.
@@ -45,8 +45,7 @@ class Config {
   std::vector<double> numbers(std::string_view key) const;
   std::pair<std::int64_t, std::int64_t> size(std::string_view key) const;  // (height, width)
   std::vector<std::string> activations(std::string_view key) const;        // one, or one per layer
-  // A divisor or number_or_auto: a number, or its word.
-  bool is_word(std::string_view key) const;
+  std::string divisor(std::string_view key) const;  // as resolve_divisor takes it: "16", "sqrt_n", ...
   const JsonValue& value(std::string_view key) const;
   // With a fallback for a key that is null.
   std::int64_t integer_or(std::string_view key, std::int64_t fallback) const;
@@ -83,10 +82,5 @@ struct AugmentSettings {
   double mixup = 0, cutmix = 0;
 };
 AugmentSettings augment_settings(const Config& config);
-
-// A preset's file: NAME.json in the folder of presets. Looked for relative to the running program (installed:
-// ../share/polygrad/experiments; build tree: the same), or in $POLYGRAD_EXPERIMENTS. "" where there is none.
-std::string find_preset(const std::string& name);
-std::vector<std::string> preset_names();
 
 }  // namespace polygrad

@@ -22,7 +22,6 @@ enum class KeyType : std::uint8_t {
   number_list,  // of `low` ... `high` each
   activation,   // softmax, x, x2, x^5, relu, ...; or a list with one per layer
   divisor,      // a positive number, sqrt_n, n or auto
-  number_or_auto,
   any_list
 };
 
@@ -31,8 +30,9 @@ struct ConfigKey {
   KeyType type;
   const char* default_value;  // as JSON; "null": decided when it is used, as `help` says
   const char* choices;        // of a choice, separated by blanks
-  double low, high;
-  bool free_at_resume;  // may differ when a run goes on: it does not change the result
+  double low, high;           // inclusive
+  int count;                  // of a number_list; 0: any
+  bool free_at_resume;        // may differ when a run goes on: it does not change the result
   const char* help;
   bool optional() const { return std::string_view(default_value) == "null"; }
 };

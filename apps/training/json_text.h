@@ -5,6 +5,7 @@
 // exact up to 64 bits. The writer turns a number that is not finite into null.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -74,8 +75,12 @@ JsonValue parse_json(std::string_view text, const std::string& name);
 // The same from a file; IoError where it can't be read.
 JsonValue read_json_file(const std::string& path);
 
-// "text" with its quotes, escaped; and the shortest number that reads back equal (null where not finite).
+// "text" with its quotes, escaped (a byte that is not UTF-8 becomes U+FFFD); and the shortest number that reads back
+// equal (null where not finite).
 std::string json_quoted(std::string_view text);
 std::string json_number(double value);
+
+// How many bytes the UTF-8 character at `at` has; 0 where it is not a valid one.
+std::size_t utf8_bytes(std::string_view text, std::size_t at);
 
 }  // namespace polygrad

@@ -17,6 +17,7 @@ struct ProgressState {
   double accuracy = 0;  // percent, of the training samples; NaN (with mixed targets it means little): left out
   double lr = 0, grad_norm = 0;
   double samples_per_s = 0;
+  double seconds_left = 0;  // NaN where not known yet
 };
 
 // "epoch 2/10  step 812/4300  loss 0.5123  acc 81.4%  lr 1.83e-03  norm 0.92  2,950/s  eta 1:12"
@@ -44,7 +45,7 @@ class Progress {
   Output output_;
   int columns_ = 80;
   double seconds_between_ = 0.1, last_ = 0;
-  bool shown_ = false, ever_ = false;
+  bool shown_ = false;   // a line stands on the terminal
   std::string pending_;  // the newest line that was skipped
 };
 

@@ -1,0 +1,81 @@
+#include "apps/training/presets.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "apps/training/config_schema.h"
+#include "engine/error.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kExtension = ".json";
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+}  // namespace
+
+std::string preset_folder() {
+  if (const char* folder = std::getenv("POLYGRAD_EXPERIMENTS"); folder != nullptr && *folder != '\0') return folder;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return "";
+  const fs::path folder = program.parent_path().parent_path() / "share" / "polygrad" / "experiments";
+  return is_folder(folder) ? folder.string() : "";
+}
+
+std::string find_preset(const std::string& name) {
+  const std::string folder = preset_folder();
+  if (folder.empty() || name.empty() || name.find('/') != std::string::npos) return "";
+  const fs::path path = fs::path(folder) / (name + std::string(kExtension));
+  return is_file(path) ? path.string() : "";
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(preset_folder(), error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == kExtension) names.push_back(it->path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string find_config_file(const std::string& word) {
+  if (is_file(word)) return word;
+  if (is_folder(word)) throw ConfigError(format("[config] --config {}: is a folder; expected a file", word));
+  const bool looks_like_path = word.find('/') != std::string::npos ||
+                               (word.size() > kExtension.size() &&
+                                word.compare(word.size() - kExtension.size(), std::string::npos, kExtension) == 0);
+  if (!looks_like_path) {
+    if (const std::string path = find_preset(word); !path.empty()) return path;
+  }
+  std::string text = format("[config] --config {}: there is no such file", word);
+  if (!looks_like_path) {
+    const std::string folder = preset_folder();
+    const std::vector<std::string> names = preset_names();
+    if (folder.empty()) {
+      text += ", and no folder of presets beside the program; POLYGRAD_EXPERIMENTS can name one";
+    } else {
+      text += format(", and no preset of that name in {}", folder);
+      if (!names.empty()) text += format("; did you mean {}?", nearest_word(word, names));
+    }
+  }
+  throw ConfigError(text);
+}
+
+}  // namespace polygrad
