@@ -25,4 +25,16 @@ void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
   }
 }
 
+TensorRef around(const Tensor& contiguous, int dim) {
+  TensorRef ref = contiguous.ref();
+  std::int64_t outer = 1, inner = 1;
+  const std::int64_t n = ref.sizes[dim];
+  for (int i = 0; i < dim; ++i) outer *= ref.sizes[i];
+  for (int i = dim + 1; i < ref.dim; ++i) inner *= ref.sizes[i];
+  ref.dim = 3;
+  ref.sizes[0] = outer, ref.sizes[1] = n, ref.sizes[2] = inner;
+  ref.strides[0] = n * inner, ref.strides[1] = inner, ref.strides[2] = 1;
+  return ref;
+}
+
 }  // namespace polygrad

@@ -12,5 +12,7 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 void check_same_device(const char* op, const Tensor& a, const Tensor& b);
 // Row-major, outside the graph: what most kernels want.
 inline Tensor kernel_input(const Tensor& x) { return x.detach().contiguous(); }
+// A contiguous tensor as (outer, n, inner) around dimension `dim`, which is n.
+TensorRef around(const Tensor& contiguous, int dim);
 
 }  // namespace polygrad

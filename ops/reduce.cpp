@@ -76,20 +76,10 @@ Tensor scaled_mean(const Tensor& x, std::uint32_t mask, bool keepdim) {
   return scaled_sum("mean", x, mask, keepdim, 1.0 / static_cast<double>(count));
 }
 
-// What the kernels of amax and argmax get: x as (outer, n, inner) around `dim`, n >= 1.
-TensorRef around(const char* op, const Tensor& contiguous, int dim) {
-  TensorRef ref = contiguous.ref();
-  std::int64_t sizes[3] = {1, ref.sizes[dim], 1};
-  for (int i = 0; i < dim; ++i) sizes[0] *= ref.sizes[i];
-  for (int i = dim + 1; i < ref.dim; ++i) sizes[2] *= ref.sizes[i];
-  if (sizes[1] == 0) {
-    throw ValueError(
-        format("[{}] the largest of nothing: dimension {} of {} has size 0", op, dim, describe(contiguous)));
+void check_not_empty(const char* op, const Tensor& x, int dim) {
+  if (x.size(dim) == 0) {
+    throw ValueError(format("[{}] the largest of nothing: dimension {} of {} has size 0", op, dim, describe(x)));
   }
-  ref.dim = 3;
-  for (int i = 0; i < 3; ++i) ref.sizes[i] = sizes[i];
-  for (int i = 0; i < 3; ++i) ref.strides[i] = i == 2 ? 1 : (i == 1 ? sizes[2] : sizes[1] * sizes[2]);
-  return ref;
 }
 
 }  // namespace
@@ -144,10 +134,11 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor amax(const Tensor& x, int dim, bool keepdim) {
   check_floating("amax", x);
   dim = normalize_dim("amax", dim, x.dim());
+  check_not_empty("amax", x, dim);
   const ReduceKernels& kernels = reduce_kernels(x.device().type);
   require_kernel("amax", kernels.amax != nullptr, x.device().type);
   const Tensor input = kernel_input(x);
-  const TensorRef slabs = around("amax", input, dim);
+  const TensorRef slabs = around(input, dim);
   Tensor y = Tensor::empty(reduced_shape(x.shape(), 1u << dim, keepdim), x.options());
   {
     Workspace workspace(x.device());
@@ -161,7 +152,7 @@ Tensor amax(const Tensor& x, int dim, bool keepdim) {
                   require_kernel("amax", kernels.amax_backward != nullptr, g.device().type);
                   Tensor dx = Tensor::empty(x.shape(), x.options());
                   Workspace workspace(g.device());
-                  kernels.amax_backward(workspace, gradient.ref(), around("amax", x, dim), y.ref(), dx.ref());
+                  kernels.amax_backward(workspace, gradient.ref(), around(x, dim), y.ref(), dx.ref());
                   return {dx};
                 });
 }
@@ -169,10 +160,11 @@ Tensor amax(const Tensor& x, int dim, bool keepdim) {
 Tensor argmax(const Tensor& x, int dim) {
   check_floating("argmax", x);
   dim = normalize_dim("argmax", dim, x.dim());
+  check_not_empty("argmax", x, dim);
   const ReduceKernels& kernels = reduce_kernels(x.device().type);
   require_kernel("argmax", kernels.argmax != nullptr, x.device().type);
   const Tensor input = kernel_input(x);
-  const TensorRef slabs = around("argmax", input, dim);
+  const TensorRef slabs = around(input, dim);
   Tensor indices =
       Tensor::empty(reduced_shape(x.shape(), 1u << dim, false), {.dtype = DType::i64, .device = x.device()});
   {
