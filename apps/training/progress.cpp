@@ -1,5 +1,8 @@
 #include "apps/training/progress.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -43,10 +46,17 @@ std::string progress_line(const ProgressState& state) {
                             state.total_steps, state.loss);
   if (std::isfinite(state.accuracy)) line += format("  acc {:.1f}%", state.accuracy);
   line += format("  lr {:.2e}  norm {:.2f}", state.lr, state.grad_norm);
+  line += format("  eta {}", format_duration(state.seconds_left));
   if (std::isfinite(state.samples_per_s) && state.samples_per_s > 0)
     line += format("  {}/s", grouped(state.samples_per_s));
-  line += format("  eta {}", format_duration(state.seconds_left));
   return line;
+}
+
+int terminal_columns(int descriptor) {
+  if (::isatty(descriptor) == 0) return 0;
+  constexpr int kUsual = 80;
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
 Progress::Progress(Output output, int columns, double seconds_between)
@@ -55,10 +65,10 @@ Progress::Progress(Output output, int columns, double seconds_between)
 void Progress::update(const ProgressState& state, double now) {
   if (!output_) return;
   std::string line = progress_line(state);
-  // A line that wraps could not be rewritten in place.
-  if (columns_ > 1 && line.size() >= static_cast<std::size_t>(columns_)) {
-    line.resize(static_cast<std::size_t>(columns_) - 1);
-  }
+  // A line that wraps could not be rewritten in place: squeeze it, then cut it.
+  const auto room = static_cast<std::size_t>(std::max(columns_, 2)) - 1;
+  for (std::size_t at; line.size() > room && (at = line.find("  ")) != std::string::npos;) line.erase(at, 1);
+  if (line.size() > room) line.resize(room);
   if (shown_ && now - last_ < seconds_between_) {
     pending_ = std::move(line);
     return;

@@ -20,10 +20,13 @@ struct ProgressState {
   double seconds_left = 0;  // NaN where not known yet
 };
 
-// "epoch 2/10  step 812/4300  loss 0.5123  acc 81.4%  lr 1.83e-03  norm 0.92  2,950/s  eta 1:12"
+// "epoch 2/10  step 812/4300  loss 0.5123  acc 81.4%  lr 1.83e-03  norm 0.92  eta 1:12  2,950/s"
 std::string progress_line(const ProgressState& state);
 // "0:07", "12:34", "3:05:00", "2d 04:00"; "?" where not finite or negative.
 std::string format_duration(double seconds);
+
+// The width of the terminal behind a file descriptor; 0 where it is none.
+int terminal_columns(int descriptor);
 
 class Progress {
  public:
