@@ -69,4 +69,10 @@ std::vector<OpRow> all_rows();
 // Runs every check of a row; "" where it passes, else what failed.
 std::string check_row(const OpRow& row);
 
+// Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
+std::string check_value(const OpRow& row);
+std::string check_gradient(const OpRow& row);
+// What the twin says for contiguous inputs.
+reference::Array reference_value(const OpRow& row);
+
 }  // namespace polygrad::testing

@@ -1,0 +1,251 @@
+// How a row of the op-case table is checked; see op_case.h.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/generator.h"
+#include "engine/gradcheck.h"
+#include "engine/testing.h"
+#include "tests/op_cases/op_case.h"
+
+namespace polygrad::testing {
+namespace {
+
+enum class Layout { contiguous, transposed, expanded };
+
+const char* to_string(Layout layout) {
+  switch (layout) {
+    case Layout::contiguous:
+      return "contiguous";
+    case Layout::transposed:
+      return "transposed";
+    case Layout::expanded:
+      return "expanded";
+  }
+  return "";
+}
+
+// Where the elements of an input lie: a row-major base, seen through strides.
+struct Placement {
+  Shape base, shape, strides;
+};
+
+Placement place(const OpInput& input, Layout layout) {
+  const Shape shape(input.shape);
+  Placement p{shape, shape, shape.contiguous_strides()};
+  if (!input.any_layout || layout == Layout::contiguous || shape.dim() == 0) return p;
+  if (layout == Layout::transposed) {
+    const int last = shape.dim() - 1;
+    if (last == 0) {  // every second element
+      p.base[0] = 2 * shape[0];
+      p.strides[0] = 2;
+    } else {  // the last two dimensions lie in memory in the other order
+      std::swap(p.base[last - 1], p.base[last]);
+      p.strides = p.base.contiguous_strides();
+      std::swap(p.strides[last - 1], p.strides[last]);
+    }
+    return p;
+  }
+  for (int i = 0; i < shape.dim(); ++i) {
+    if (shape[i] <= 1) continue;
+    p.base[i] = 1;
+    p.strides = p.base.contiguous_strides();
+    p.strides[i] = 0;
+    break;
+  }
+  return p;
+}
+
+bool changes_any(const OpRow& row, Layout layout) {
+  return std::any_of(row.inputs.begin(), row.inputs.end(), [&](const OpInput& input) {
+    const Placement p = place(input, layout), plain = place(input, Layout::contiguous);
+    return p.strides != plain.strides && p.shape.numel() > 0;
+  });
+}
+
+bool is_floating(Fill fill) { return fill != Fill::ids && fill != Fill::mask; }
+
+// Values that f32 holds exactly, so that the f32 and the f64 run see the same inputs.
+std::vector<float> draw(const OpInput& input, std::size_t position, std::int64_t count) {
+  Generator generator(derive_seed(20240, position, static_cast<std::uint64_t>(count)));
+  std::vector<float> values(static_cast<std::size_t>(count));
+  const std::vector<std::int64_t> order = generator.permutation(count);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    switch (input.fill) {
+      case Fill::normal:
+        values[i] = static_cast<float>(generator.normal());
+        break;
+      case Fill::positive:
+        values[i] = 0.5f + 1.5f * generator.uniform();
+        break;
+      case Fill::distinct: {  // a grid in random order: no two equal, none within 0.1 of 0, inputs off each other's
+                              // grid
+        const double step =
+            (static_cast<double>(order[i]) + 0.3 + 0.17 * static_cast<double>(position)) / static_cast<double>(count);
+        values[i] = static_cast<float>((0.1 + 2.5 * step) * (generator.bernoulli(0.5) ? 1 : -1));
+        break;
+      }
+      case Fill::ids:
+        values[i] = static_cast<float>(generator.integer(0, input.bound));
+        break;
+      case Fill::mask:
+        values[i] = generator.bernoulli(2.0 / 3) ? 1.0f : 0.0f;
+        break;
+      case Fill::unit:
+        values[i] = generator.uniform();
+        break;
+    }
+  }
+  return values;
+}
+
+template <class T>
+Tensor base_tensor(const std::vector<float>& values, const Shape& shape) {
+  return Tensor::from_vector(std::vector<T>(values.begin(), values.end()), shape);
+}
+
+Tensor make_input(const OpInput& input, std::size_t position, Layout layout, DType floating) {
+  const Placement p = place(input, layout);
+  const std::vector<float> values = draw(input, position, p.base.numel());
+  Tensor base;
+  if (input.fill == Fill::ids) {
+    base = base_tensor<std::int64_t>(values, p.base);
+  } else if (input.fill == Fill::mask) {
+    base = base_tensor<bool>(values, p.base);
+  } else {
+    base = floating == DType::f64 ? base_tensor<double>(values, p.base) : base_tensor<float>(values, p.base);
+  }
+  Tensor tensor = p.strides == p.base.contiguous_strides() ? base : make_view(base, p.shape, p.strides, 0);
+  tensor.set_requires_grad(input.differentiable && is_floating(input.fill));
+  return tensor;
+}
+
+Tensors make_inputs(const OpRow& row, Layout layout, DType floating) {
+  Tensors inputs;
+  for (std::size_t i = 0; i < row.inputs.size(); ++i) {
+    inputs.push_back(make_input(row.inputs[i], i, layout, floating));
+    if (!row.gradient && inputs.back().requires_grad()) inputs.back().set_requires_grad(false);
+  }
+  return inputs;
+}
+
+reference::Array to_array(const Tensor& tensor) {
+  reference::Array array(tensor.shape().vec());
+  array.data = tensor.detach().to(DType::f64).to_vector<double>();
+  return array;
+}
+
+reference::Array reference_of(const OpRow& row, Layout layout) {
+  Arrays arrays;
+  for (const Tensor& input : make_inputs(row, layout, DType::f64)) arrays.push_back(to_array(input));
+  return row.reference(arrays);
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return polygrad::to_string(Shape(shape)); }
+
+// "" where `got` is close to `expected`; NaN only where NaN is expected.
+std::string compare(const reference::Array& expected, const reference::Array& got, double tolerance) {
+  if (expected.shape != got.shape) {
+    return format("shape: expected {}, got {}", shape_text(expected.shape), shape_text(got.shape));
+  }
+  double largest = 1;
+  for (double v : expected.data) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
+  for (std::size_t i = 0; i < expected.data.size(); ++i) {
+    const double want = expected.data[i], have = got.data[i];
+    if (want == have || (std::isnan(want) && std::isnan(have))) continue;
+    if (std::abs(want - have) <= tolerance * largest) continue;  // false for NaN
+    return format("element {}: expected {}, got {}; difference {:.3g}, tolerance {:.3g}", i, want, have,
+                  std::abs(want - have), tolerance * largest);
+  }
+  return "";
+}
+
+std::string check_value(const OpRow& row, Layout layout, DType floating) {
+  const PoisonGuard poison;
+  const Tensor y = row.run(make_inputs(row, layout, floating));
+  if (polygrad::is_floating(y.dtype()) && y.dtype() != floating && row.gradient) {
+    return format("the result's dtype is {}; expected {}", polygrad::to_string(y.dtype()),
+                  polygrad::to_string(floating));
+  }
+  return compare(reference_of(row, layout), to_array(y),
+                 floating == DType::f64 ? row.f64_tolerance : row.f32_tolerance);
+}
+
+std::string check_gradient(const OpRow& row, Layout layout) {
+  const PoisonGuard poison;
+  GradcheckOptions options;
+  options.tolerance = row.gradient_tolerance;
+  // Repeated elements can cancel a gradient (softmax along them); the contiguous run must show one.
+  options.require_nonzero = layout == Layout::contiguous && !row.zero_gradient;
+  return gradcheck(row.run, make_inputs(row, layout, DType::f64), options).message;
+}
+
+std::vector<reference::Array> gradients(const OpRow& row, Layout layout, DType floating) {
+  const PoisonGuard poison;
+  const Tensors inputs = make_inputs(row, layout, floating);
+  const Tensor y = row.run(inputs);
+  Tensors leaves;
+  std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(leaves),
+               [](const Tensor& input) { return input.requires_grad(); });
+  // The upstream gradient: uniform in [-1, 1], exact in f32, as a transposed view where there are two dimensions.
+  const OpInput upstream{y.shape().vec(), Fill::unit, 0, false, true};
+  Tensor g = make_input(upstream, 99, layout == Layout::contiguous ? layout : Layout::transposed, floating);
+  std::vector<reference::Array> result;
+  for (const Tensor& gradient : grad(y, leaves, g)) result.push_back(to_array(gradient));
+  return result;
+}
+
+std::string check_f32_gradient(const OpRow& row, Layout layout) {
+  const auto expected = gradients(row, layout, DType::f64), got = gradients(row, layout, DType::f32);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string wrong = compare(expected[i], got[i], 10 * row.f32_tolerance);
+    if (!wrong.empty()) return format("differentiable input {}: {}", i, wrong);
+  }
+  return "";
+}
+
+template <class Check>
+std::string attempt(const char* what, Layout layout, const Check& check) {
+  std::string wrong;
+  try {
+    wrong = check();
+  } catch (const Error& error) {
+    wrong = format("it threw: {}", error.what());
+  }
+  return wrong.empty() ? "" : format("{}, {} inputs: {}", what, to_string(layout), wrong);
+}
+
+}  // namespace
+
+std::string check_row(const OpRow& row) {
+  for (Layout layout : {Layout::contiguous, Layout::transposed, Layout::expanded}) {
+    if (layout != Layout::contiguous && !changes_any(row, layout)) continue;
+    std::string wrong = attempt("f64 value", layout, [&] { return check_value(row, layout, DType::f64); });
+    if (wrong.empty()) {
+      wrong = attempt("f32 value", layout, [&] { return check_value(row, layout, DType::f32); });
+    }
+    if (wrong.empty() && row.gradient) {
+      wrong = attempt("gradient", layout, [&] { return check_gradient(row, layout); });
+    }
+    if (wrong.empty() && row.gradient) {
+      wrong = attempt("f32 gradient", layout, [&] { return check_f32_gradient(row, layout); });
+    }
+    if (!wrong.empty()) return format("{} ({}): {}", row.op, row.name, wrong);
+  }
+  return "";
+}
+
+std::string check_value(const OpRow& row) {
+  return attempt("f64 value", Layout::contiguous, [&] { return check_value(row, Layout::contiguous, DType::f64); });
+}
+
+std::string check_gradient(const OpRow& row) {
+  return attempt("gradient", Layout::contiguous, [&] { return check_gradient(row, Layout::contiguous); });
+}
+
+reference::Array reference_value(const OpRow& row) { return reference_of(row, Layout::contiguous); }
+
+}  // namespace polygrad::testing
