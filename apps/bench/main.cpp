@@ -1,2 +1,158 @@
-// bench
-int main() { return 70; }
+// polygrad_bench: how fast, measured against what the machine can do at that moment. See bench.h.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/bench/bench.h"
+#include "apps/command/version_text.h"
+#include "apps/training/exit_code.h"
+#include "engine/device.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/log.h"
+#include "engine/parallel.h"
+
+namespace polygrad {
+namespace {
+
+struct CommandLine {
+  bench::Common common;
+  bench::GemmOptions gemm;
+  bench::AttentionOptions attention;
+  bench::VitStepOptions vit_step;
+  bench::OpOptions op;
+  int threads = 0;
+  std::string device = "auto", log_level = "warning";
+};
+
+constexpr const char* kShape = "Shape";
+constexpr const char* kHow = "How it is computed";
+constexpr const char* kMachine = "Machine and output";
+
+CLI::App* add_bench(CLI::App& app, const char* name, const char* about, CommandLine& line) {
+  CLI::App* sub = app.add_subcommand(name, about);
+  sub->add_option("--pairs", line.common.pairs, "measurements, each beside one of the ceiling")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(kMachine);
+  sub->fallthrough();  // options that all benchmarks share may stand after the name too
+  return sub;
+}
+
+void add_gemm(CLI::App& app, CommandLine& line) {
+  CLI::App* sub = add_bench(app, "gemm", "a matrix product (m, k) x (k, n)", line);
+  sub->add_option("--m", line.gemm.m, "rows of the result")->capture_default_str()->group(kShape);
+  sub->add_option("--k", line.gemm.k, "length of the sums")->capture_default_str()->group(kShape);
+  sub->add_option("--n", line.gemm.n, "columns of the result")->capture_default_str()->group(kShape);
+  sub->add_flag("--trans-a", line.gemm.trans_a, "the first factor lies transposed in memory")->group(kShape);
+  sub->add_flag("--trans-b", line.gemm.trans_b, "the second factor lies transposed in memory")->group(kShape);
+  sub->add_option("--dtype", line.gemm.dtype, "f32")->capture_default_str()->group(kHow);
+}
+
+void add_attention(CLI::App& app, CommandLine& line) {
+  bench::AttentionOptions& options = line.attention;
+  CLI::App* sub = add_bench(app, "attention", "attention, forward and backward", line);
+  sub->add_option("--batch", options.batch, "sequences")->capture_default_str()->group(kShape);
+  sub->add_option("--heads", options.heads, "heads")->capture_default_str()->group(kShape);
+  sub->add_option("--tokens", options.tokens, "length of a sequence")->capture_default_str()->group(kShape);
+  sub->add_option("--head-dim", options.head_dim, "width of a head")->capture_default_str()->group(kShape);
+  sub->add_option("--lengths", options.lengths, "true length of each sequence: a,b,...; the rest is masked")
+      ->delimiter(',')
+      ->group(kShape);
+  sub->add_option("--phi", options.phi, "softmax x x2 x3 x^p relu elu gelu tanh exp exp_neg")
+      ->capture_default_str()
+      ->group(kHow);
+  sub->add_option("--scale", options.scale, "divisor: a number, sqrt_n, n, auto")->capture_default_str()->group(kHow);
+  sub->add_option("--path", options.path, "auto tiled linear materialised")->capture_default_str()->group(kHow);
+}
+
+void add_vit_step(CLI::App& app, CommandLine& line) {
+  bench::VitStepOptions& options = line.vit_step;
+  CLI::App* sub = add_bench(app, "vit_step", "a training step: forward, loss, backward, AdamW", line);
+  sub->add_option("--model", options.model, "name of the model")->capture_default_str()->group(kShape);
+  sub->add_option("--image", options.image, "height and width")->capture_default_str()->group(kShape);
+  sub->add_option("--patch", options.patch, "height and width of a patch")->capture_default_str()->group(kShape);
+  sub->add_option("--classes", options.classes, "classes")->capture_default_str()->group(kShape);
+  sub->add_option("--batch", options.batch, "images of a step")->capture_default_str()->group(kShape);
+  sub->add_option("--phi", options.phi, "attention.phi")->capture_default_str()->group(kHow);
+  sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
+  sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
+  sub->add_option("--precision", options.precision, "f32")->capture_default_str()->group(kHow);
+  sub->add_flag("--no-shortcuts", options.no_shortcuts, "compute also what no result depends on")->group(kHow);
+}
+
+void add_op(CLI::App& app, CommandLine& line) {
+  CLI::App* sub = add_bench(app, "op", "an op's forward and backward, for each element", line);
+  sub->add_option("--name", line.op.name, "one of: " + bench::op_names())->capture_default_str()->group(kHow);
+  sub->add_option("--shape", line.op.shape, "sizes joined by x")->capture_default_str()->group(kShape);
+}
+
+void set_log_level(const std::string& name) {
+  const std::vector<std::string> names = {"debug", "info", "warning", "error"};
+  const auto found = std::find(names.begin(), names.end(), name);
+  const auto least = static_cast<LogLevel>(found - names.begin());
+  set_log_sink([least](LogLevel level, std::string_view message) {
+    if (level >= least) std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
+  });
+}
+
+void choose_device(const std::string& name) {
+  if (name == "auto") return;
+  const Device device = parse_device(name);
+  check_device(device);
+  if (device.type != DeviceType::cpu) {
+    throw DeviceError(format("[device] --device {}: the benchmarks run on the CPU; expected auto or cpu", name));
+  }
+}
+
+int run(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app{
+      "Measures polygrad: one JSON line on stdout for each measurement, text for people on stderr.\n"
+      "Ratios are against a 2048 x 2048 x 2048 product, measured in turns with the subject.",
+      "polygrad_bench"};
+  app.set_version_flag("--version", [] { return version_text("polygrad_bench"); });
+  app.add_option("--threads", line.threads, "threads (default: the machine's, or the container's quota)")
+      ->check(CLI::PositiveNumber)
+      ->group(kMachine);
+  app.add_option("--device", line.device, "auto, cpu, cuda:0")->capture_default_str()->group(kMachine);
+  app.add_flag("--quiet", line.common.quiet, "no text on stderr but errors")->group(kMachine);
+  app.add_option("--log-level", line.log_level, "debug, info, warning, error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str()
+      ->group(kMachine);
+  app.require_subcommand(1);
+  add_gemm(app, line);
+  add_attention(app, line);
+  add_vit_step(app, line);
+  add_op(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "%s\n", error_line(error.what()).c_str());
+    return static_cast<int>(ExitCode::usage);
+  }
+  set_log_level(line.log_level);
+  choose_device(line.device);
+  if (line.threads > 0) set_num_threads(line.threads);
+  std::string result;
+  if (app.got_subcommand("gemm")) result = run_gemm(line.gemm, line.common);
+  if (app.got_subcommand("attention")) result = run_attention(line.attention, line.common);
+  if (app.got_subcommand("vit_step")) result = run_vit_step(line.vit_step, line.common);
+  if (app.got_subcommand("op")) result = run_op(line.op, line.common);
+  std::printf("%s\n", result.c_str());
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+}  // namespace polygrad
+
+int main(int argc, char** argv) {
+  try {
+    return polygrad::run(argc, argv);
+  } catch (...) {
+    const polygrad::Failure failure = polygrad::describe_failure(std::current_exception());
+    std::fprintf(stderr, "%s\n", failure.line.c_str());
+    return static_cast<int>(failure.code);
+  }
+}

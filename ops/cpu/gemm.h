@@ -13,6 +13,11 @@
 #include "engine/tensor_ref.h"
 #include "engine/workspace.h"
 
+// The bench and the tests call these from outside a shared library too, where ops/cpu is hidden otherwise.
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
 namespace polygrad::cpu {
 
 // C = alpha * op(A) * op(B) + beta * C in the calling thread; op(A) is (m, k), op(B) is (k, n), C is (m, n). A leading
@@ -106,3 +111,7 @@ void eigen_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std:
                                      std::int64_t n, std::int64_t k);
 
 }  // namespace polygrad::cpu
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif

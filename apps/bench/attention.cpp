@@ -1,0 +1,223 @@
+// polygrad_bench attention: the packed op, forward and backward, with its memory and its error.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "apps/bench/bench.h"
+#include "apps/bench/ceiling.h"
+#include "apps/bench/memory.h"
+#include "apps/bench/report.h"
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/factory.h"
+#include "engine/format.h"
+#include "engine/memory.h"
+#include "ops/attention.h"
+#include "ops/index.h"
+#include "ops/view.h"
+
+namespace polygrad::bench {
+namespace {
+
+void check(const AttentionOptions& options) {
+  if (options.batch < 1 || options.heads < 1 || options.tokens < 1 || options.head_dim < 1) {
+    throw ValueError(format("[attention] --batch {} --heads {} --tokens {} --head-dim {}: sizes must be positive",
+                            options.batch, options.heads, options.tokens, options.head_dim));
+  }
+  if (options.lengths.empty()) return;
+  if (static_cast<std::int64_t>(options.lengths.size()) != options.batch) {
+    throw ValueError(format("[attention] --lengths has {} numbers; expected one for each of the {} rows of --batch",
+                            options.lengths.size(), options.batch));
+  }
+  for (const std::int64_t length : options.lengths) {
+    if (length >= 1 && length <= options.tokens) continue;
+    throw ValueError(format("[attention] --lengths {}: expected 1 ... {} (--tokens)", length, options.tokens));
+  }
+}
+
+double parse_divisor(const AttentionOptions& options, const Activation& phi) {
+  const std::string& scale = options.scale;
+  const double root = std::sqrt(static_cast<double>(options.tokens));
+  if (scale == "auto") return phi.power() > 0 ? root : 1;
+  if (scale == "sqrt_n") return root;
+  if (scale == "n") return static_cast<double>(options.tokens);
+  char* end = nullptr;
+  const double value = std::strtod(scale.c_str(), &end);
+  if (scale.empty() || *end != '\0') {
+    throw ValueError(format("[attention] --scale {}: expected a number, sqrt_n, n or auto", scale));
+  }
+  return value;
+}
+
+// bool (batch, tokens): true within each row's length.
+Tensor length_mask(const AttentionOptions& options) {
+  std::vector<std::uint8_t> values;
+  for (const std::int64_t length : options.lengths) {
+    for (std::int64_t i = 0; i < options.tokens; ++i) values.push_back(i < length ? 1 : 0);
+  }
+  return Tensor::from_vector(values, {options.batch, options.tokens}).to(DType::boolean);
+}
+
+// Up to `count` positions, evenly spread over 0 ... tokens - 1, first and last among them.
+Tensor sample_positions(std::int64_t tokens, std::int64_t count) {
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < std::min(tokens, count); ++i) {
+    positions.push_back(std::min(tokens, count) == 1 ? 0 : i * (tokens - 1) / (std::min(tokens, count) - 1));
+  }
+  return Tensor::from_vector(positions);
+}
+
+// The largest difference, divided by the largest magnitude of `expected`.
+double normalised_error(const Tensor& got, const Tensor& expected) {
+  const std::vector<double> a = got.to(DType::f64).to_vector<double>(), b = expected.to_vector<double>();
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    largest = std::max(largest, std::abs(b[i]));
+  }
+  return largest > 0 ? worst / largest : worst;
+}
+
+struct Problem {
+  Tensor qkv;       // (B, N, 3, H, d), a leaf with a gradient
+  Tensor gradient;  // of the output: (B, N, H d)
+  AttentionParams params;
+  AttentionMasks masks;
+};
+
+// The error of one forward and backward against f64, materialised, on sampled rows: of the output and of dq always; of
+// dk and dv where phi is elementwise, since there a key's gradient needs no other key.
+double max_error(const Problem& problem, const Tensor& y, const AttentionOptions& options) {
+  constexpr std::int64_t kSamples = 16;
+  const std::int64_t batch = options.batch, tokens = options.tokens, heads = options.heads, head_dim = options.head_dim;
+  const Tensor grad_qkv = problem.qkv.grad();
+  const Tensor positions = sample_positions(tokens, kSamples);
+  // Part 0, 1 or 2 (q, k, v) of packed rows as (B, H, N, d).
+  const auto part = [](const Tensor& packed, int index) { return permute(select(packed, 2, index), {0, 2, 1, 3}); };
+  const auto heads_of = [&](const Tensor& rows) {
+    return permute(reshape(rows, {batch, tokens, heads, head_dim}), {0, 2, 1, 3});
+  };
+  const auto sampled = [&](const Tensor& x) { return index_select(x, 2, positions); };
+  const auto sampled_mask = [&](const Tensor& mask) {
+    return mask.defined() ? index_select(mask, 1, positions) : mask;
+  };
+  const auto leaf = [](const Tensor& x) { return x.detach().to(DType::f64).contiguous().set_requires_grad(true); };
+  AttentionParams params = problem.params;
+  params.path = AttentionPath::materialised;
+
+  double worst = 0;
+  const auto compare = [&](const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMasks& masks, bool rows) {
+    const Tensor gradient = heads_of(problem.gradient);
+    const Tensor out = attention(q, k, v, params, masks);  // (B, Nq, H d)
+    const Tensor upper = permute(rows ? sampled(gradient) : gradient, {0, 2, 1, 3}).to(DType::f64);
+    out.backward(reshape(upper, out.shape()));
+    if (rows) {
+      const Tensor got = permute(sampled(heads_of(y)), {0, 2, 1, 3});
+      worst = std::max(worst, normalised_error(got, reshape(out.detach(), got.shape())));
+      worst = std::max(worst, normalised_error(sampled(part(grad_qkv, 0)), q.grad()));
+    } else {
+      worst = std::max(worst, normalised_error(sampled(part(grad_qkv, 1)), k.grad()));
+      worst = std::max(worst, normalised_error(sampled(part(grad_qkv, 2)), v.grad()));
+    }
+  };
+  const Tensor q = part(problem.qkv.detach(), 0), k = part(problem.qkv.detach(), 1), v = part(problem.qkv.detach(), 2);
+  compare(leaf(sampled(q)), leaf(k), leaf(v),
+          {.key_mask = problem.masks.key_mask, .query_mask = sampled_mask(problem.masks.query_mask)}, true);
+  if (!problem.params.phi.is_softmax()) {
+    compare(leaf(q), leaf(sampled(k)), leaf(sampled(v)),
+            {.key_mask = sampled_mask(problem.masks.key_mask), .query_mask = problem.masks.query_mask}, false);
+  }
+  return worst;
+}
+
+// The operations of forward and backward, without recomputation.
+double count_flops(const AttentionOptions& options, bool linear) {
+  std::vector<std::int64_t> lengths = options.lengths;
+  if (lengths.empty()) lengths.assign(static_cast<std::size_t>(options.batch), options.tokens);
+  double pairs = 0;
+  for (const std::int64_t length : lengths) {
+    pairs += static_cast<double>(length) * static_cast<double>(linear ? options.head_dim : length);
+  }
+  return 12.0 * static_cast<double>(options.heads) * static_cast<double>(options.head_dim) * pairs;
+}
+
+Problem make_problem(const AttentionOptions& options, std::int64_t tokens) {
+  Generator generator(1);
+  Problem problem;
+  problem.qkv = randn({options.batch, tokens, 3, options.heads, options.head_dim},
+                      {.requires_grad = true, .generator = &generator});
+  problem.gradient = randn({options.batch, tokens, options.heads * options.head_dim}, {.generator = &generator});
+  problem.params.phi = parse_activation(options.phi);
+  problem.params.path = parse_attention_path(options.path);
+  problem.params.divisor = parse_divisor(options, problem.params.phi);
+  return problem;
+}
+
+}  // namespace
+
+std::string run_attention(const AttentionOptions& options, const Common& common) {
+  check(options);
+  const Problem small = make_problem(options, std::min<std::int64_t>(options.tokens, 64));
+  const Tensor warm = attention_qkv(small.qkv, small.params);  // code and threads are made before memory is counted
+  warm.backward(small.gradient);
+
+  Problem problem = make_problem(options, options.tokens);
+  if (!options.lengths.empty()) problem.masks.key_mask = problem.masks.query_mask = length_mask(options);
+  const AttentionChoice choice =
+      choose_attention_path(problem.params, options.tokens, options.tokens, options.head_dim, false, false);
+
+  double forward_seconds = 0, backward_seconds = 0;
+  const auto run = [&] {
+    problem.qkv.zero_grad();
+    const double start = seconds();
+    const Tensor y = attention_qkv(problem.qkv, problem.params, problem.masks);
+    const double middle = seconds();
+    y.backward(problem.gradient);
+    forward_seconds = middle - start;
+    backward_seconds = seconds() - middle;
+    return y;
+  };
+  double extra = 0;
+  Tensor y;
+  trim_memory();
+  {
+    const PeakMemory peak;
+    y = run();
+    extra = peak.growth_mib();
+    if (peak.sampled()) say(common.quiet, "peak_extra_mib is sampled: /proc/self/clear_refs is not writable");
+  }
+  const double error = max_error(problem, y, options);
+  y = Tensor();
+
+  const Ceiling ceiling;
+  std::vector<double> forward, backward;
+  const Paired paired =
+      measure_pairs(ceiling, count_flops(options, choice.path == AttentionPath::linear), common.pairs, [&] {
+        run();
+        forward.push_back(forward_seconds);
+        backward.push_back(backward_seconds);
+        return forward_seconds + backward_seconds;
+      });
+  say(common.quiet, format("attention {} {} ({}): forward {:.2f} ms, backward {:.2f} ms, {:.0f} GFLOP/s of {:.0f} "
+                           "({:.2f}), {:.1f} MiB more, error {:.1e}",
+                           options.phi, to_string(choice.path), choice.why, 1e3 * median(forward),
+                           1e3 * median(backward), paired.gflops, paired.ceiling_gflops, paired.ratio, extra, error));
+  Report report("attention");
+  report.add("phi", options.phi)
+      .add("path", to_string(choice.path))
+      .add("divisor", problem.params.divisor)
+      .add("batch", options.batch)
+      .add("heads", options.heads)
+      .add("tokens", options.tokens)
+      .add("head_dim", options.head_dim);
+  if (!options.lengths.empty()) report.add("lengths", options.lengths);
+  return report.add("forward_ms", 1e3 * median(forward))
+      .add("backward_ms", 1e3 * median(backward))
+      .add(paired)
+      .add("peak_extra_mib", extra)
+      .add("max_error", error)
+      .line();
+}
+
+}  // namespace polygrad::bench

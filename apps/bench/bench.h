@@ -1,0 +1,48 @@
+// The benchmarks of polygrad_bench: one function each, which measures and returns the JSON line.
+//
+// Where this stands: main.cpp parses the command line into these options; each benchmark is one file. All of them
+// measure against the same ceiling (ceiling.h), in turns with it, so that a ratio holds on a noisy machine.
+// Read next: ceiling.h, gemm.cpp (the shortest), vit_step.cpp (the whole training step).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace polygrad::bench {
+
+struct Common {
+  int pairs = 11;      // measurements of the subject, each beside one of the ceiling
+  bool quiet = false;  // nothing on stderr
+};
+
+struct GemmOptions {
+  std::int64_t m = 8224, k = 192, n = 576;
+  bool trans_a = false, trans_b = false;  // the factor lies transposed in memory
+  std::string dtype = "f32";
+};
+std::string run_gemm(const GemmOptions& options, const Common& common);
+
+struct AttentionOptions {
+  std::string phi = "x3", path = "auto", scale = "auto";
+  std::int64_t batch = 4, heads = 2, tokens = 4096, head_dim = 32;
+  std::vector<std::int64_t> lengths;  // of the batch's rows: the rest is padding, under masks
+};
+std::string run_attention(const AttentionOptions& options, const Common& common);
+
+struct VitStepOptions {
+  std::string model = "vit_tiny", phi = "x3", scale = "auto", path = "auto", precision = "f32";
+  std::int64_t image = 64, patch = 4, classes = 200, batch = 32;
+  bool no_shortcuts = false;
+};
+std::string run_vit_step(const VitStepOptions& options, const Common& common);
+
+struct OpOptions {
+  std::string name = "gelu";
+  std::string shape = "8224x768";
+};
+std::string run_op(const OpOptions& options, const Common& common);
+// The names that run_op knows, for help texts.
+std::string op_names();
+
+}  // namespace polygrad::bench

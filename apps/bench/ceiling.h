@@ -1,0 +1,49 @@
+// The ceiling: what this machine's matrix units give right now, measured in turns with the subject.
+//
+// A product of two 2048 x 2048 matrices (f32), on as many threads as the subject, by the fastest provider of the build:
+// each thread multiplies a slab of rows in one call, without any of our own planning. On a shared machine the speed
+// changes from second to second; so each measurement of a subject stands beside one of the ceiling, and the ratio that
+// is reported is the median of the paired ratios.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/gemm_provider.h"
+
+namespace polygrad::bench {
+
+// Seconds of a monotonic clock.
+double seconds();
+double median(std::vector<double> values);
+
+class Ceiling {
+ public:
+  // Allocates the matrices, and finds the faster provider by trying each.
+  Ceiling();
+  // The rate of the products that fill about this many seconds (at least one), GFLOP/s.
+  double measure(double target_seconds) const;
+
+ private:
+  double product() const;  // seconds
+
+  static constexpr std::int64_t kSize = 2048;
+  std::vector<float> a_, b_;
+  mutable std::vector<float> c_;
+  GemmProvider provider_ = GemmProvider::eigen;
+};
+
+struct Paired {
+  double seconds = 0;         // of one run of the subject: median
+  double gflops = 0;          // of the subject: median
+  double ceiling_gflops = 0;  // median
+  double ratio = 0;           // median of the pairs' ratios
+};
+
+// `subject` is run once to warm up, then `pairs` times for about the time a ceiling takes, or once where it is longer.
+// It returns the seconds that count, which may be less than the whole call took.
+Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject);
+
+}  // namespace polygrad::bench

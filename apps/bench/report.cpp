@@ -1,0 +1,40 @@
+#include "apps/bench/report.h"
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "engine/format.h"
+#include "engine/parallel.h"
+
+namespace polygrad::bench {
+
+Report::Report(const std::string& bench) : text_("{\"bench\":" + nlohmann::json(bench).dump()) {
+  add("gemm", to_string(gemm_provider()));
+  add("threads", static_cast<std::int64_t>(num_threads()));
+}
+
+Report& Report::append(const std::string& key, const std::string& json) {
+  text_ += "," + nlohmann::json(key).dump() + ":" + json;
+  return *this;
+}
+Report& Report::add(const std::string& key, const std::string& value) {
+  return append(key, nlohmann::json(value).dump());
+}
+Report& Report::add(const std::string& key, std::int64_t value) { return append(key, format("{}", value)); }
+Report& Report::add(const std::string& key, bool value) { return append(key, value ? "true" : "false"); }
+Report& Report::add(const std::string& key, double value) {
+  return append(key, std::isfinite(value) ? format("{:.6g}", value) : "null");
+}
+Report& Report::add(const std::string& key, const std::vector<std::int64_t>& value) {
+  return append(key, nlohmann::json(value).dump());
+}
+Report& Report::add(const Paired& paired) {
+  return add("gflops", paired.gflops).add("ceiling_gflops", paired.ceiling_gflops).add("ratio", paired.ratio);
+}
+
+void say(bool quiet, const std::string& text) {
+  if (!quiet) std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+}  // namespace polygrad::bench
