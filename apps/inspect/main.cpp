@@ -1,2 +1,116 @@
-// inspect
-int main() { return 70; }
+// inspect: what is in a file of weights, whether two of them are equal, and what a model is made of.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/command/version_text.h"
+#include "apps/inspect/inspect.h"
+#include "apps/training/exit_code.h"
+#include "engine/device.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/log.h"
+#include "engine/parallel.h"
+
+namespace polygrad {
+namespace {
+
+struct Flags {
+  std::string file, compare, model, save, device = "auto", log_level = "warning";
+  std::vector<std::string> set;
+  int threads = 0;
+  bool stats = false, tsv = false, quiet = false, version = false;
+};
+
+void add_flags(CLI::App& app, Flags& flags) {
+  const char* file = "A file";
+  app.add_option("FILE", flags.file, "A safetensors file, a checkpoint or a run folder")->group(file);
+  app.add_option("--compare", flags.compare, "OTHER: exit 0 where both hold the same tensors, bit for bit, else 1")
+      ->group(file);
+  app.add_flag("--stats", flags.stats, "Also smallest, largest, mean, standard deviation, and what is not finite")
+      ->group(file);
+  const char* model = "A fresh model";
+  app.add_option("--model", flags.model, "NAME: make this model and describe it")->group(model);
+  app.add_option("--set", flags.set, "KEY=VALUE: model.*, attention.* or seed; may be repeated")
+      ->group(model)
+      ->allow_extra_args(false);
+  app.add_flag("--tsv", flags.tsv, "One line for each tensor: name, sizes, param or buffer")->group(model);
+  app.add_option("--save", flags.save, "FILE.safetensors: write its weights")->group(model);
+  const char* machine = "Machine and messages";
+  app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
+      ->group(machine)
+      ->check(CLI::PositiveNumber);
+  app.add_option("--device", flags.device, "auto, cpu or cuda:0")->group(machine);
+  app.add_flag("--quiet", flags.quiet, "Only errors and results")->group(machine);
+  app.add_option("--log-level", flags.log_level, "Of the library's messages: debug, info, warning, error")
+      ->group(machine)
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_flag("--version", flags.version, "Version, compiler, provider of matrix products")->group(machine);
+}
+
+void check(bool right, const char* text) {
+  if (!right) throw ConfigError(format("[inspect] {}; see --help", text));
+}
+
+void set_up(const Flags& flags) {
+  const std::vector<std::string> levels = {"debug", "info", "warning", "error"};
+  const auto lowest = std::find(levels.begin(), levels.end(), flags.quiet ? "error" : flags.log_level) - levels.begin();
+  set_log_sink([lowest](LogLevel level, std::string_view message) {
+    if (static_cast<std::ptrdiff_t>(level) < lowest) return;
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
+  });
+  if (flags.threads > 0) set_num_threads(flags.threads);
+  check_device(flags.device == "auto" ? Device::cpu() : parse_device(flags.device));
+}
+
+ExitCode run(const Flags& flags) {
+  if (flags.version) {
+    std::printf("%s\n", version_text("inspect").c_str());
+    return ExitCode::done;
+  }
+  check(flags.file.empty() != flags.model.empty(), "expected either a file or --model NAME");
+  check(!flags.model.empty() || (flags.set.empty() && !flags.tsv && flags.save.empty()),
+        "--set, --tsv and --save describe a fresh model: they go with --model");
+  check(!flags.file.empty() || (flags.compare.empty() && !flags.stats), "--compare and --stats go with a file");
+  set_up(flags);
+  if (!flags.model.empty()) {
+    Config config;
+    for (const std::string& assignment : flags.set) {
+      const bool of_model =
+          assignment.starts_with("model.") || assignment.starts_with("attention.") || assignment.starts_with("seed=");
+      check(of_model, "--set takes keys of model and attention, and seed");
+      config.set(assignment);
+    }
+    inspect::show_model(flags.model, config, flags.tsv, flags.save);
+  } else if (!flags.compare.empty()) {
+    if (!inspect::compare_files(flags.file, flags.compare)) {
+      std::fprintf(stderr, "%s\n", error_line(format("[inspect] {} and {} differ", flags.file, flags.compare)).c_str());
+      return ExitCode::check_failed;
+    }
+  } else {
+    inspect::show_file(flags.file, flags.stats);
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+}  // namespace polygrad
+
+int main(int argc, char** argv) {
+  CLI::App app("Look into weights, checkpoints and models.", "inspect");
+  polygrad::Flags flags;
+  polygrad::add_flags(app, flags);
+  try {
+    app.parse(argc, argv);
+    return static_cast<int>(polygrad::run(flags));
+  } catch (const CLI::Success& help) {  // --help
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "%s\n", polygrad::error_line(std::string(error.what()) + "; see --help").c_str());
+    return static_cast<int>(polygrad::ExitCode::usage);
+  } catch (...) {
+    const polygrad::Failure failure = polygrad::describe_failure(std::current_exception());
+    std::fprintf(stderr, "%s\n", failure.line.c_str());
+    return static_cast<int>(failure.code);
+  }
+}

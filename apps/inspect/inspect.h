@@ -1,0 +1,26 @@
+// inspect's three looks: a file of tensors, two files side by side, a fresh model. Each prints to stdout.
+//
+// Where this stands: below main.cpp, which parses the command line.
+#pragma once
+
+#include <string>
+
+#include "apps/training/config.h"
+
+namespace polygrad::inspect {
+
+// The safetensors file that a user's path names: a file, a checkpoint folder or a run folder. Throws IoError.
+std::string weights_file(const std::string& path);
+
+// Names, dtypes, shapes, totals and metadata; with `stats` also smallest, largest, mean, standard deviation and how
+// many elements are not finite.
+void show_file(const std::string& path, bool stats);
+
+// What differs between two files. True where they hold the same names, dtypes, shapes and bits, in any order.
+bool compare_files(const std::string& first, const std::string& second);
+
+// A fresh model: layers, cost, attention, and the fingerprint of its parameters; or (tsv) exactly one line for each
+// tensor: name, sizes joined by x, "param" or "buffer". `save`: also write the weights there, where not empty.
+void show_model(const std::string& name, const Config& config, bool tsv, const std::string& save);
+
+}  // namespace polygrad::inspect
