@@ -18,7 +18,7 @@ find_package(Threads REQUIRED)
 
 # The flags that every target of ours has: libraries, programs and tests.
 function(polygrad_compile_settings target)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON POLYGRAD_IN_TREE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   # Contraction would make a result depend on which multiply-add the compiler happens to fuse.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -ffp-contract=off>)
@@ -76,7 +76,9 @@ function(polygrad_library name)
   endif()
   target_include_directories(${target}
     PRIVATE ${PROJECT_SOURCE_DIR}
-    INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
+    # Not for our own files, whose commands (and so ccache's keys) stay the same in every build folder.
+    INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:POLYGRAD_IN_TREE>>>:${PROJECT_BINARY_DIR}/include>>
+              $<INSTALL_INTERFACE:include>)
   foreach(used IN LISTS ARG_USES)
     if(NOT TARGET polygrad_${used})
       message(FATAL_ERROR "polygrad: the component '${name}' needs '${used}'; add it to POLYGRAD_COMPONENTS")
