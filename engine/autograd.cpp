@@ -44,8 +44,6 @@ Tensor scaled_copy(const Tensor& tensor, double factor) {
   return result.to(tensor.dtype());
 }
 
-bool all_finite(const Tensor& tensor) { return kernels_of(tensor).is_finite(tensor.ref()); }
-
 std::string place(const std::string& path) { return path.empty() ? std::string() : format(" in module {}", path); }
 
 bool has_overlap(const Tensor& tensor) {

@@ -128,5 +128,7 @@ class Tensor {
 
 // "f32 (2, 3) on cpu", for messages.
 std::string describe(const Tensor& tensor);
+// No element is NaN or infinite; true for integers.
+bool all_finite(const Tensor& tensor);
 
 }  // namespace polygrad

@@ -4,5 +4,6 @@
 namespace polygrad {
 
 const char* version() { return POLYGRAD_VERSION; }
+const char* git_id() { return POLYGRAD_GIT_ID; }
 
 }  // namespace polygrad

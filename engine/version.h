@@ -10,5 +10,7 @@ namespace polygrad {
 
 // POLYGRAD_VERSION of the library that is linked (the macro is that of the headers).
 const char* version();
+// The source it was built from: a git commit, "-dirty" where the tree had changes; "unknown" outside a checkout.
+const char* git_id();
 
 }  // namespace polygrad

@@ -1,1 +1,180 @@
-// checkpoint
+#include "apps/training/checkpoint.h"
+
+#include "apps/training/json_text.h"
+#include "engine/error.h"
+#include "engine/file.h"
+#include "engine/format.h"
+#include "engine/safetensors.h"
+#include "engine/version.h"
+#include "models/weights.h"
+
+namespace polygrad {
+
+namespace {
+
+constexpr std::int64_t kFormat = 1;
+constexpr const char* kOptimizer = "optimizer.";
+constexpr const char* kEma = "ema.";
+
+JsonValue numbers(const std::vector<double>& values) {
+  std::vector<JsonValue> items;
+  for (const double value : values) items.push_back(JsonValue::real(value));
+  return JsonValue::list(std::move(items));
+}
+
+JsonValue texts(const std::vector<std::string>& values) {
+  std::vector<JsonValue> items;
+  for (const std::string& value : values) items.push_back(JsonValue::text(value));
+  return JsonValue::list(std::move(items));
+}
+
+std::string state_text(const CheckpointInfo& info) {
+  const TrainingState& state = info.state;
+  JsonValue since = JsonValue::object();
+  since.set("loss_sum", JsonValue::real(state.since_row.loss_sum));
+  since.set("steps", JsonValue::integer(state.since_row.steps));
+  since.set("correct", JsonValue::integer(state.since_row.correct));
+  since.set("counted", JsonValue::integer(state.since_row.counted));
+  JsonValue preprocessing = JsonValue::object();
+  preprocessing.set("channels", JsonValue::integer(info.preprocessing.channels));
+  preprocessing.set("height", JsonValue::integer(info.preprocessing.height));
+  preprocessing.set("width", JsonValue::integer(info.preprocessing.width));
+  preprocessing.set("mean", numbers(info.preprocessing.mean));
+  preprocessing.set("std", numbers(info.preprocessing.stddev));
+  JsonValue root = JsonValue::object();
+  root.set("format", JsonValue::integer(kFormat));
+  root.set("polygrad", JsonValue::text(version()));
+  root.set("name", JsonValue::text(info.config.name()));
+  root.set("step", JsonValue::integer(state.step));
+  root.set("epoch", JsonValue::integer(state.position.epoch));
+  root.set("batch", JsonValue::integer(state.position.batch));
+  root.set("ema_updates", JsonValue::integer(state.ema_updates));
+  root.set("best_top1", state.best_top1 ? JsonValue::real(*state.best_top1) : JsonValue());
+  root.set("best_step", JsonValue::integer(state.best_step));
+  root.set("since_row", std::move(since));
+  root.set("seconds", JsonValue::real(state.seconds));
+  root.set("data", JsonValue::text(info.data_fingerprint));
+  root.set("preprocessing", std::move(preprocessing));
+  root.set("classes", texts(info.class_names));
+  root.set("config", info.config.as_json());
+  return root.dump_pretty() + "\n";
+}
+
+const JsonValue& member(const JsonValue& object, const char* key, const std::string& path) {
+  const JsonValue* found = object.find(key);
+  if (!found) throw IoError(format("[checkpoint] {}: no \"{}\"; the file is damaged", path, key));
+  return *found;
+}
+
+CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
+  const std::int64_t found = member(root, "format", path).as_int();
+  if (found != kFormat) {
+    throw IoError(
+        format("[checkpoint] {}: format {}, written by polygrad {}; this is polygrad {}, which reads format {}", path,
+               found, member(root, "polygrad", path).as_text(), version(), kFormat));
+  }
+  CheckpointInfo info;
+  info.config = Config::from_text(member(root, "config", path).dump(), member(root, "name", path).as_text());
+  for (const JsonValue& name : member(root, "classes", path).items()) info.class_names.push_back(name.as_text());
+  const JsonValue& preprocessing = member(root, "preprocessing", path);
+  info.preprocessing.channels = member(preprocessing, "channels", path).as_int();
+  info.preprocessing.height = member(preprocessing, "height", path).as_int();
+  info.preprocessing.width = member(preprocessing, "width", path).as_int();
+  for (const JsonValue& value : member(preprocessing, "mean", path).items())
+    info.preprocessing.mean.push_back(value.as_double());
+  for (const JsonValue& value : member(preprocessing, "std", path).items())
+    info.preprocessing.stddev.push_back(value.as_double());
+  info.data_fingerprint = member(root, "data", path).as_text();
+  TrainingState& state = info.state;
+  state.step = member(root, "step", path).as_int();
+  state.position.epoch = member(root, "epoch", path).as_int();
+  state.position.batch = member(root, "batch", path).as_int();
+  state.ema_updates = member(root, "ema_updates", path).as_int();
+  const JsonValue& best = member(root, "best_top1", path);
+  if (!best.is_null()) state.best_top1 = best.as_double();
+  state.best_step = member(root, "best_step", path).as_int();
+  const JsonValue& since = member(root, "since_row", path);
+  state.since_row.loss_sum = member(since, "loss_sum", path).as_double();
+  state.since_row.steps = member(since, "steps", path).as_int();
+  state.since_row.correct = member(since, "correct", path).as_int();
+  state.since_row.counted = member(since, "counted", path).as_int();
+  state.seconds = member(root, "seconds", path).as_double();
+  return info;
+}
+
+// The tensors whose names begin with `prefix`, without it.
+NamedTensors with_prefix(const NamedTensors& tensors, const std::string& prefix) {
+  NamedTensors result;
+  for (const auto& [name, tensor] : tensors) {
+    if (name.rfind(prefix, 0) == 0) result.emplace_back(name.substr(prefix.size()), tensor);
+  }
+  return result;
+}
+
+void add_with_prefix(NamedTensors& to, const NamedTensors& from, const std::string& prefix) {
+  for (const auto& [name, tensor] : from) to.emplace_back(prefix + name, tensor);
+}
+
+}  // namespace
+
+void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Module& model, const Optimizer& optimizer,
+                     const Ema* ema) {
+  const NamedTensors weights = model.state();
+  for (const auto& [name, tensor] : weights) {
+    if (!all_finite(tensor))
+      throw NumericError(format("[checkpoint] {} has a NaN or infinity; nothing was saved", name));
+  }
+  NamedTensors state;
+  add_with_prefix(state, optimizer.export_state(), kOptimizer);
+  if (ema) add_with_prefix(state, ema->export_state(), kEma);
+  const std::string target = folder.begin_checkpoint(info.state.step);
+  try {
+    save_safetensors(target + "/model.safetensors", weights, {{"format", "pt"}});
+    save_safetensors(target + "/state.safetensors", state);
+    write_file_atomically(target + "/state.json", state_text(info));
+    folder.finish_checkpoint(info.state.step);
+  } catch (...) {
+    folder.abandon_checkpoint(info.state.step);
+    throw;
+  }
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/state.json";
+  try {
+    return parse_state(read_json_file(path), path);
+  } catch (const ConfigError& error) {  // not JSON, or a configuration this version does not know
+    throw IoError(format("[checkpoint] {} is damaged, or of another version: {}", path, error.what()));
+  } catch (const ValueError& error) {
+    throw IoError(format("[checkpoint] {} is damaged: {}", path, error.what()));
+  }
+}
+
+void load_checkpoint_weights(const std::string& checkpoint, const std::string& weights, Module& model) {
+  if (weights == "raw") {
+    load_weights(model, checkpoint + "/model.safetensors");
+    return;
+  }
+  const std::string path = checkpoint + "/state.safetensors";
+  const NamedTensors average = with_prefix(load_safetensors(path), kEma);
+  if (average.empty()) {
+    throw ConfigError(
+        format("[checkpoint] {} holds no averaged weights (train.ema_decay was 0); expected eval.weights=raw", path));
+  }
+  load_state(model, average, {}, path);
+}
+
+void load_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, Module& model, Optimizer& optimizer,
+                     Ema* ema) {
+  const NamedTensors state = load_safetensors(checkpoint + "/state.safetensors");
+  const NamedTensors average = with_prefix(state, kEma);
+  if (average.empty() == (ema != nullptr)) {
+    throw IoError(format("[checkpoint] {}/state.safetensors holds {} averaged weights, the run {}", checkpoint,
+                         average.empty() ? "no" : "the", ema ? "needs them" : "has none"));
+  }
+  load_weights(model, checkpoint + "/model.safetensors");
+  optimizer.import_state(with_prefix(state, kOptimizer));
+  if (ema) ema->import_state(average, info.state.ema_updates);
+}
+
+}  // namespace polygrad

@@ -1,1 +1,111 @@
-// dry_run
+#include "apps/training/dry_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/training/evaluate.h"
+#include "apps/training/experiment.h"
+#include "apps/training/precision.h"
+#include "apps/training/train_step.h"
+#include "data/loader.h"
+#include "engine/format.h"
+#include "engine/memory.h"
+#include "models/summary.h"
+
+namespace polygrad {
+
+namespace {
+
+double mib(double bytes) { return bytes / (1 << 20); }
+
+std::string image_statistics(const Tensor& images) {
+  const float* data = images.data<float>();
+  const std::int64_t count = images.numel();
+  double sum = 0, squares = 0;
+  float low = data[0], high = data[0];
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += data[i];
+    squares += static_cast<double>(data[i]) * data[i];
+    low = std::min(low, data[i]);
+    high = std::max(high, data[i]);
+  }
+  const double mean = sum / static_cast<double>(count);
+  return format("images {}: mean {:.4f}, std {:.4f}, range [{:.3f}, {:.3f}]", to_string(images.shape()), mean,
+                std::sqrt(std::max(0.0, squares / static_cast<double>(count) - mean * mean)), low, high);
+}
+
+std::string class_table(const Dataset& dataset) {
+  const std::vector<std::int64_t> counts = class_counts(dataset);
+  std::string text;
+  for (std::size_t c = 0; c < std::min<std::size_t>(counts.size(), 20); ++c) {
+    text += format("  {:<16} {}\n", dataset.class_names()[c], counts[c]);
+  }
+  if (counts.size() > 20) text += format("  ... {} classes in all\n", counts.size());
+  return text;
+}
+
+}  // namespace
+
+std::string dry_run(const Config& config) {
+  parse_precision(config.text("train.precision"));
+  const Experiment experiment = build_experiment(config);
+  const Model& model = *experiment.model;
+  const std::unique_ptr<Optimizer> optimizer = build_optimizer(config, model);
+  std::unique_ptr<Ema> ema;
+  if (experiment.average) ema = std::make_unique<Ema>(*experiment.average, model, config.number("train.ema_decay"));
+  const std::int64_t batch_size = config.integer("train.batch_size"), accumulate = config.integer("train.accumulate");
+  const std::uint64_t seed = config.seed("seed");
+  Loader loader(experiment.train,
+                {.sampler = {.batch_size = batch_size, .drop_last = config.flag("train.drop_last"), .seed = seed},
+                 .epochs = 0,
+                 .transform = ImageTransform(experiment.augment)});
+  const std::int64_t steps_per_epoch = (loader.batches_per_epoch() + accumulate - 1) / accumulate;
+  const std::int64_t total = total_steps(config, steps_per_epoch);
+  const Schedule schedule = build_schedule(config, steps_per_epoch, total);
+
+  std::string text =
+      "configuration\n" + config.json() + "\n\nlayers, for a batch of " + format("{}", batch_size) + "\n";
+  text +=
+      summary_table(model, batch_size) + "\n" + attention_report(model) + "\n" + describe(optimizer->groups()) + "\n";
+  text += format("\ndata: {} training, {} validation, {} test images of {} x {} x {}, {} classes\n",
+                 experiment.train->size(), experiment.val ? experiment.val->size() : 0,
+                 experiment.test ? experiment.test->size() : 0, experiment.preprocessing.channels,
+                 experiment.preprocessing.height, experiment.preprocessing.width, experiment.train->classes());
+  text += class_table(*experiment.train);
+  loader.start();
+  text += "first batch: " + image_statistics(loader.next()->images) + "\n";
+
+  // One step, measured: activations are what the peak holds beyond weights, gradients and moments.
+  SingleProcess single;
+  TrainStep train_step(
+      model, *optimizer, ema.get(), loader, single,
+      {.seed = seed, .accumulate = accumulate, .clip_grad = config.number("train.clip_grad"), .mix = experiment.mix});
+  loader.start();
+  const std::size_t before = memory_stats().bytes_in_use;
+  reset_peak_memory();
+  const StepResult step = train_step.run(0, {}, schedule.at(0));
+  const double weights = 4.0 * static_cast<double>(model.parameter_count());
+  const double grown = static_cast<double>(memory_stats().peak_bytes_in_use - before);
+  const double moments = static_cast<double>(memory_stats().bytes_in_use - before);
+  double stored_maps = 0;  // what attention matrices would take if they were kept
+  for (const Attention* layer : model.attention_layers()) {
+    const double tokens = static_cast<double>(model.attention_tokens(*layer));
+    stored_maps += 4.0 * static_cast<double>(batch_size) * static_cast<double>(layer->heads()) * tokens * tokens;
+  }
+  text += format("\none training step: loss {:.4f} (chance level {:.4f}), gradient norm {:.4f}\n", step.loss,
+                 std::log(static_cast<double>(model.num_classes())), step.grad_norm);
+  const EvalResult eval = evaluate(
+      model, std::make_shared<Subset>(experiment.val ? experiment.val : experiment.train, std::vector<std::int64_t>{0}),
+      experiment.preprocessing, {.batch_size = batch_size});
+  text += format("one evaluation batch: loss {:.4f}\n", eval.loss);
+  text += format("operations: {:.3f} GFLOP of matrix products a training step, {} steps ({} an epoch)\n",
+                 3e-9 * model_flops(model, batch_size) * static_cast<double>(accumulate), total, steps_per_epoch);
+  text += format(
+      "memory: weights {:.1f} MiB, gradients {:.1f} MiB, optimizer {:.1f} MiB, activations of a micro-batch {:.1f} "
+      "MiB; "
+      "attention matrices are not kept (they would take {:.1f} MiB)\n",
+      mib(weights), mib(weights), mib(moments), mib(std::max(0.0, grown - moments - weights)), mib(stored_maps));
+  return text;
+}
+
+}  // namespace polygrad

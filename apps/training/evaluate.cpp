@@ -1,1 +1,136 @@
-// evaluate
+#include "apps/training/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "data/augment.h"
+#include "data/loader.h"
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/file.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace {
+
+// What one row of logits says about its label.
+struct RowResult {
+  double loss = 0;
+  std::int64_t predicted = 0;
+  double probability = 0;
+  std::int64_t rank = 0;  // how many classes come before the label
+};
+
+RowResult judge(const float* logits, std::int64_t classes, std::int64_t label) {
+  RowResult row;
+  double largest = -std::numeric_limits<double>::infinity();
+  bool valid = true;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    valid = valid && !std::isnan(logits[k]);
+    if (logits[k] > largest) {
+      largest = logits[k];
+      row.predicted = k;
+    }
+  }
+  double sum = 0;
+  for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(static_cast<double>(logits[k]) - largest);
+  row.loss = std::log(sum) + largest - static_cast<double>(logits[label]);
+  row.probability = 1 / sum;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    if (logits[k] > logits[label] || (logits[k] == logits[label] && k < label)) ++row.rank;
+  }
+  if (!valid) row.rank = classes;
+  return row;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c;
+    if (c == '"') quoted += c;
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
+                    const EvalOptions& options, std::vector<Prediction>* predictions) {
+  const NoGradGuard no_grad;
+  Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
+                          .workers = options.workers,
+                          .transform = ImageTransform({.mean = preprocessing.mean, .stddev = preprocessing.stddev})});
+  const std::int64_t classes = dataset->classes();
+  EvalResult result;
+  double loss = 0;
+  std::int64_t first = 0, fifth = 0;
+  while (const std::optional<Batch> batch = loader.next()) {
+    const Tensor logits = model.forward(batch->images).to(DType::f32).contiguous();
+    const float* rows = logits.data<float>();
+    const std::int64_t* labels = batch->labels.data<std::int64_t>();
+    for (std::int64_t i = 0; i < batch->size(); ++i) {
+      const RowResult row = judge(rows + i * classes, classes, labels[i]);
+      loss += row.loss;
+      first += row.rank == 0;
+      fifth += row.rank < 5;
+      if (predictions)
+        predictions->push_back(
+            {batch->indices[static_cast<std::size_t>(i)], labels[i], row.predicted, row.probability});
+    }
+    result.count += batch->size();
+  }
+  const double count = static_cast<double>(result.count);
+  result.loss = loss / count;
+  result.top1 = 100 * static_cast<double>(first) / count;
+  result.top5 = classes > 5 ? 100 * static_cast<double>(fifth) / count : std::numeric_limits<double>::quiet_NaN();
+  return result;
+}
+
+MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, const EvalResult& result) {
+  MetricsRow row("eval");
+  row.add("split", split).add("step", step).add("epoch", epoch).add("loss", result.loss).add("top1", result.top1);
+  if (!std::isnan(result.top5)) row.add("top5", result.top5);
+  row.add("count", result.count);
+  return row;
+}
+
+void write_predictions(const std::string& folder, const Dataset& dataset, const std::vector<Prediction>& predictions) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw IoError(format("[evaluate] {} can't be made: {}", folder, failure.message()));
+  const std::vector<std::string>& names = dataset.class_names();
+  const std::size_t classes = names.size();
+  std::vector<std::int64_t> confusion(classes * classes);
+  std::string list = "path,label,predicted,probability\n";
+  for (const Prediction& p : predictions) {
+    const auto label = static_cast<std::size_t>(p.label), predicted = static_cast<std::size_t>(p.predicted);
+    ++confusion[label * classes + predicted];
+    list += format("{},{},{},{:.6f}\n", csv_field(dataset.describe(p.index)), csv_field(names[label]),
+                   csv_field(names[predicted]), p.probability);
+  }
+  std::string per_class = "class,count,correct,accuracy\n", matrix = "label";
+  for (const std::string& name : names) matrix += "," + csv_field(name);
+  matrix += "\n";
+  for (std::size_t c = 0; c < classes; ++c) {
+    std::int64_t count = 0;
+    matrix += csv_field(names[c]);
+    for (std::size_t k = 0; k < classes; ++k) {
+      count += confusion[c * classes + k];
+      matrix += format(",{}", confusion[c * classes + k]);
+    }
+    matrix += "\n";
+    const std::int64_t correct = confusion[c * classes + c];
+    per_class += format(
+        "{},{},{},{}\n", csv_field(names[c]), count, correct,
+        count ? format("{:.2f}", 100.0 * static_cast<double>(correct) / static_cast<double>(count)) : std::string());
+  }
+  write_file_atomically(folder + "/predictions.csv", list);
+  write_file_atomically(folder + "/per_class.csv", per_class);
+  write_file_atomically(folder + "/confusion.csv", matrix);
+}
+
+}  // namespace polygrad

@@ -1,1 +1,97 @@
-// probes
+#include "apps/training/probes.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/autograd.h"
+#include "ops/attention.h"
+#include "ops/view.h"
+
+namespace polygrad {
+
+namespace {
+
+constexpr std::int64_t kSamplesAtOnce = 32;  // bounds the memory of a probe
+
+// Sums over samples; divided at the end.
+struct LayerSums {
+  std::int64_t samples = 0;
+  std::vector<HeadNorms> heads;
+};
+
+class NormObserver : public AttentionObserver {
+ public:
+  void observe(const AttentionCall& call) override {
+    const AttentionNorms norms = attention_norms(call.x, call.q, call.k, call.params);
+    const std::int64_t samples = norms.a.size(0), heads = norms.a.size(1);
+    const auto layer = static_cast<std::size_t>(call.layer.config().layer);
+    if (layers.size() < layer) layers.resize(layer);
+    LayerSums& sums = layers[layer - 1];
+    sums.heads.resize(static_cast<std::size_t>(heads));
+    sums.samples += samples;
+    const double *a = norms.a.data<double>(), *s = norms.j_s.data<double>(), *q = norms.j_q.data<double>(),
+                 *k = norms.j_k.data<double>();
+    for (std::int64_t i = 0; i < samples * heads; ++i) {
+      HeadNorms& head = sums.heads[static_cast<std::size_t>(i % heads)];
+      head.attention += a[i];
+      head.jacobian_s += s[i];
+      head.jacobian_s_sq += s[i] * s[i];
+      head.jacobian_q += q[i];
+      head.jacobian_q_sq += q[i] * q[i];
+      head.jacobian_k += k[i];
+    }
+  }
+  std::vector<LayerSums> layers;
+};
+
+}  // namespace
+
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& images) {
+  const NoGradGuard no_grad;
+  NormObserver observer;
+  {
+    const AttentionObserverGuard guard(observer);
+    for (std::int64_t begin = 0; begin < images.size(0); begin += kSamplesAtOnce) {
+      model.forward(slice(images, 0, begin, std::min(begin + kSamplesAtOnce, images.size(0))));
+    }
+  }
+  std::vector<LayerNorms> result;
+  for (std::size_t i = 0; i < observer.layers.size(); ++i) {
+    LayerSums& sums = observer.layers[i];
+    if (sums.samples == 0) continue;
+    const double share = 1.0 / static_cast<double>(sums.samples);
+    for (HeadNorms& head : sums.heads) {
+      for (double* value : {&head.attention, &head.jacobian_s, &head.jacobian_s_sq, &head.jacobian_q,
+                            &head.jacobian_q_sq, &head.jacobian_k}) {
+        *value *= share;
+      }
+    }
+    result.push_back({static_cast<std::int64_t>(i) + 1, std::move(sums.heads)});
+  }
+  return result;
+}
+
+MetricsRow norms_row(const LayerNorms& norms, std::int64_t step, double epoch) {
+  HeadNorms mean;
+  double smallest = std::numeric_limits<double>::infinity(), largest = -smallest;
+  for (const HeadNorms& head : norms.heads) {
+    mean.attention += head.attention;
+    mean.jacobian_s += head.jacobian_s;
+    mean.jacobian_s_sq += head.jacobian_s_sq;
+    mean.jacobian_q += head.jacobian_q;
+    mean.jacobian_q_sq += head.jacobian_q_sq;
+    mean.jacobian_k += head.jacobian_k;
+    smallest = std::min(smallest, head.attention);
+    largest = std::max(largest, head.attention);
+  }
+  const double share = 1.0 / static_cast<double>(norms.heads.size());
+  MetricsRow row("norms");
+  row.add("step", step).add("epoch", epoch).add("layer", norms.layer);
+  row.add("attention", mean.attention * share).add("attention_min", smallest).add("attention_max", largest);
+  row.add("jacobian_s", mean.jacobian_s * share).add("jacobian_s_sq", mean.jacobian_s_sq * share);
+  row.add("jacobian_q", mean.jacobian_q * share).add("jacobian_q_sq", mean.jacobian_q_sq * share);
+  row.add("jacobian_k", mean.jacobian_k * share);
+  return row;
+}
+
+}  // namespace polygrad

@@ -1,1 +1,466 @@
-// trainer
+#include "apps/training/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/training/checkpoint.h"
+#include "apps/training/precision.h"
+#include "apps/training/probes.h"
+#include "apps/training/train_step.h"
+#include "data/loader.h"
+#include "engine/error.h"
+#include "engine/file.h"
+#include "engine/format.h"
+#include "engine/parallel.h"
+#include "models/summary.h"
+#include "models/weights.h"
+#include "ops/gemm_provider.h"
+
+namespace polygrad {
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The checkpoint to go on from; nothing for a new run. Settles the run folder's path too.
+std::optional<std::string> find_resume(TrainerOptions& options) {
+  if (options.resume.empty()) {
+    if (!options.out.empty()) RunFolder(options.out).require_new();
+    return std::nullopt;
+  }
+  if (options.resume == "auto") {
+    if (options.out.empty()) throw ConfigError("[train] --resume auto needs the run folder (--out)");
+    return RunFolder(options.out).newest_checkpoint();
+  }
+  const std::string checkpoint = find_checkpoint(options.resume);
+  const std::string folder = run_folder_of(checkpoint);
+  if (options.out.empty()) options.out = folder;
+  std::error_code none;
+  if (!std::filesystem::equivalent(options.out, folder, none)) {
+    throw ConfigError(format(
+        "[train] {} belongs to the run folder {}, not to --out {}; a run goes on in its own folder (for a new run "
+        "from these weights: --init)",
+        checkpoint, folder, options.out));
+  }
+  return checkpoint;
+}
+
+// Refuses a resume with another configuration or other data than the checkpoint's, unless each difference is allowed.
+void check_same_run(const CheckpointInfo& old, const Config& config, const std::string& fingerprint,
+                    const std::vector<std::string>& allowed) {
+  const std::vector<ConfigDifference> differences = without_allowed(config_differences(old.config, config), allowed);
+  if (!differences.empty()) {
+    throw ConfigError(
+        format("[train] the configuration differs from the checkpoint's: {}; give the old values, or permit a key with "
+               "--allow-change KEY",
+               describe(differences)));
+  }
+  const bool data_allowed =
+      std::any_of(allowed.begin(), allowed.end(), [](const std::string& key) { return key.rfind("data.", 0) == 0; });
+  if (old.data_fingerprint != fingerprint && !data_allowed) {
+    throw ConfigError(format(
+        "[train] the data differ from the checkpoint's: {} -> {}; use the old data, or permit it with --allow-change "
+        "data.root",
+        old.data_fingerprint, fingerprint));
+  }
+}
+
+}  // namespace
+
+struct Trainer::Run {
+  Run(Config given, Experiment parts, TrainerOptions choices);
+  TrainResult train(const Trainer& trainer, std::stop_token stop);
+
+  Config config;
+  Experiment experiment;
+  TrainerOptions options;
+  SingleProcess single;
+  Communicator& communicator;
+  std::optional<std::string> checkpoint;  // to go on from
+  CheckpointInfo info;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Ema> ema;
+  std::unique_ptr<Loader> loader;
+  std::int64_t steps_per_epoch = 0, total = 0;
+  std::optional<Schedule> schedule;
+  std::optional<RunFolder> folder;
+  MetricsLog log;
+  Tensor probe_images;
+
+ private:
+  struct Clock {  // of the rows
+    double started = now(), row = started, waited = 0;
+    std::int64_t samples = 0;
+  };
+
+  void open_files();
+  void report_start();
+  void loop(const Trainer& trainer, const std::stop_token& stop);
+  void write_train_row(const StepResult& step, double lr);
+  void show_progress(const StepResult& step, double lr);
+  bool evaluate_now(const Trainer& trainer);  // whether it is the best so far
+  void probe_now();
+  void save(bool best);
+  TrainResult finish(const Trainer& trainer, bool done);
+  std::optional<TrainResult> earlier_result() const;
+  EvalResult measure(std::shared_ptr<const Dataset> part) const;
+
+  void say(const std::string& line) {
+    options.progress.message(line + "\n");
+    if (options.report) options.report(line);
+  }
+  double epoch_at(DataPosition position) const {
+    return static_cast<double>(position.epoch) +
+           static_cast<double>(position.batch) / static_cast<double>(loader->batches_per_epoch());
+  }
+  double seconds() const { return info.state.seconds + now() - clock.started; }
+  bool every(const char* key, std::int64_t otherwise) const {
+    const std::int64_t steps = config.integer_or(key, otherwise);
+    return steps > 0 && info.state.step % steps == 0;
+  }
+
+  Clock clock;
+  bool full_marks = false;
+  TrainStepOptions step_options;
+};
+
+Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
+    : config(std::move(given)),
+      experiment(std::move(parts)),
+      options(std::move(choices)),
+      communicator(options.communicator ? *options.communicator : single) {
+  parse_precision(config.text("train.precision"));
+  checkpoint = find_resume(options);
+  info.config = config;
+  info.class_names = experiment.train->class_names();
+  info.preprocessing = experiment.preprocessing;
+  info.data_fingerprint = experiment.data_fingerprint;
+
+  optimizer = build_optimizer(config, *experiment.model);
+  if (experiment.average)
+    ema = std::make_unique<Ema>(*experiment.average, *experiment.model, config.number("train.ema_decay"));
+  if (checkpoint) {
+    const CheckpointInfo old = read_checkpoint_info(*checkpoint);
+    check_same_run(old, config, info.data_fingerprint, options.allow_change);
+    load_checkpoint(*checkpoint, old, *experiment.model, *optimizer, ema.get());
+    info.state = old.state;
+  } else if (!options.init.empty()) {
+    load_weights(*experiment.model, options.init);
+    if (ema) ema->import_state(experiment.model->state(), 0);
+  }
+
+  const std::uint64_t seed = config.seed("seed");
+  loader = std::make_unique<Loader>(experiment.train,
+                                    LoaderOptions{.sampler = {.batch_size = config.integer("train.batch_size"),
+                                                              .drop_last = config.flag("train.drop_last"),
+                                                              .seed = seed,
+                                                              .rank = communicator.rank(),
+                                                              .world = communicator.world()},
+                                                  .workers = static_cast<int>(config.integer("data.workers")),
+                                                  .epochs = 0,
+                                                  .transform = ImageTransform(experiment.augment)});
+  step_options = {.seed = seed,
+                  .accumulate = config.integer("train.accumulate"),
+                  .clip_grad = config.number("train.clip_grad"),
+                  .mix = experiment.mix};
+  steps_per_epoch = (loader->batches_per_epoch() + step_options.accumulate - 1) / step_options.accumulate;
+  total = total_steps(config, steps_per_epoch);
+  schedule = build_schedule(config, steps_per_epoch, total);
+}
+
+// --- the run's files
+// --------------------------------------------------------------------------------------------------
+
+void Trainer::Run::open_files() {
+  if (options.out.empty()) return;
+  folder.emplace(options.out);
+  folder->open();
+  if (checkpoint) {
+    folder->discard_after(info.state.step);
+    // A kill between saving the best checkpoint and switching the link.
+    if (info.state.best_top1 && folder->best_step() != info.state.best_step) folder->link_best(info.state.best_step);
+  }
+  log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt);
+  write_file_atomically(folder->file("config.json"), config.json());
+}
+
+void Trainer::Run::report_start() {
+  MetricsRow row("start");
+  row.add("step", info.state.step)
+      .add("params", experiment.model->parameter_count())
+      .add("device", "cpu")
+      .add("threads", num_threads())
+      .add("gemm", to_string(gemm_provider()))
+      .add("seed", step_options.seed)
+      .add("train_samples", experiment.train->size())
+      .add("val_samples", experiment.val ? experiment.val->size() : 0)
+      .add("test_samples", experiment.test ? experiment.test->size() : 0)
+      .add("total_steps", total)
+      .add("batch_size", config.integer("train.batch_size") * step_options.accumulate * communicator.world());
+  log.write(row);
+  say(format("model      {} with {} parameters, {} classes", config.text("model.name"),
+             experiment.model->parameter_count(), experiment.model->num_classes()));
+  say(attention_report(*experiment.model));
+  say(describe(optimizer->groups()));
+  say(format("data       {} training, {} validation, {} test images", experiment.train->size(),
+             experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0));
+  say(format("machine    cpu, {} threads, products by {}", num_threads(), to_string(gemm_provider())));
+  say(
+      format("schedule   {} steps ({} an epoch) of {} x {} samples, lr {:.3g} by {}; chance level: loss {:.4f}, top-1 "
+             "{:.2f} %",
+             total, steps_per_epoch, step_options.accumulate, config.integer("train.batch_size"),
+             config.number("optimizer.lr"), config.text("schedule.name"),
+             std::log(static_cast<double>(experiment.model->num_classes())),
+             100.0 / static_cast<double>(experiment.model->num_classes())));
+  if (folder) {
+    say(format("run folder {}{}", folder->path(),
+               checkpoint ? format(", going on from step {}", info.state.step) : std::string()));
+    std::uint64_t bytes = 0;
+    for (const auto& [name, tensor] : experiment.model->state())
+      bytes += static_cast<std::uint64_t>(tensor.numel()) * 4;
+    const std::uint64_t wanted =
+        bytes * (ema ? 4 : 3) * static_cast<std::uint64_t>(config.integer("train.keep_last") + 2);
+    if (folder->free_bytes() < wanted) {
+      say(format("warning    {} MiB free where checkpoints may need {} MiB", folder->free_bytes() >> 20, wanted >> 20));
+    }
+  }
+}
+
+// --- the loop
+// ---------------------------------------------------------------------------------------------------------
+
+TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
+  const std::int64_t threads = config.integer("threads");
+  const NumThreadsGuard thread_guard(threads > 0 ? static_cast<int>(threads) : num_threads());
+  if (std::optional<TrainResult> earlier = earlier_result()) return *earlier;
+  open_files();
+  clock = Clock();
+  try {
+    report_start();
+    loop(trainer, stop);
+    return finish(trainer, info.state.step >= total || full_marks);
+  } catch (const std::exception& error) {
+    options.progress.finish();
+    const bool diverged = dynamic_cast<const NumericError*>(&error) != nullptr;
+    MetricsRow row("end");
+    row.add("status", diverged ? "diverged" : "failed").add("step", info.state.step);
+    row.add("best_top1", info.state.best_top1.value_or(std::nan("")))
+        .add("seconds", seconds())
+        .add("why", error.what());
+    log.write(row);
+    throw;
+  }
+}
+
+void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
+  TrainStep train_step(*experiment.model, *optimizer, ema.get(), *loader, communicator, step_options);
+  loader->start(info.state.position);
+  clock.waited = loader->wait_seconds();
+  if (info.state.step == 0) probe_now();
+  bool saved = checkpoint.has_value();
+  while (info.state.step < total && !full_marks && !stop.stop_requested()) {
+    const ScheduleValue value = schedule->at(info.state.step);
+    const StepResult step = train_step.run(info.state.step, info.state.position, value);
+    ++info.state.step;
+    info.state.position = step.next;
+    if (ema) info.state.ema_updates = ema->updates();
+    RunningMeans& means = info.state.since_row;
+    means.loss_sum += step.loss;
+    ++means.steps;
+    means.correct += step.correct;
+    means.counted += step.counted;
+    clock.samples += step.samples;
+    show_progress(step, value.lr);
+    if (trainer.on_step) {
+      trainer.on_step({info.state.step, total, epoch_at(info.state.position), step.loss, value.lr, step.grad_norm});
+    }
+    const bool last = info.state.step == total;
+    if (every("train.log_every_steps", steps_per_epoch) || last) write_train_row(step, value.lr);
+    bool best = false;
+    if (every("train.eval_every_steps", steps_per_epoch) || last) best = evaluate_now(trainer);
+    if (config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last)) probe_now();
+    saved = every("train.checkpoint_every_steps", steps_per_epoch) || last || best;
+    if (saved) save(best);
+  }
+  options.progress.finish();
+  if (!saved && info.state.step > 0) save(false);
+}
+
+void Trainer::Run::write_train_row(const StepResult& step, double lr) {
+  const double time = now(), elapsed = std::max(time - clock.row, 1e-9), waited = loader->wait_seconds();
+  RunningMeans& means = info.state.since_row;
+  MetricsRow row("train");
+  row.add("step", info.state.step).add("epoch", epoch_at(info.state.position));
+  row.add("loss", means.loss_sum / static_cast<double>(means.steps)).add("lr", lr).add("grad_norm", step.grad_norm);
+  if (means.counted > 0)
+    row.add("top1", 100.0 * static_cast<double>(means.correct) / static_cast<double>(means.counted));
+  row.add("samples_per_s", static_cast<double>(clock.samples) / elapsed);
+  row.add("data_wait", std::min(1.0, (waited - clock.waited) / elapsed));
+  log.write(row);
+  means = RunningMeans();
+  clock.row = time;
+  clock.samples = 0;
+  clock.waited = waited;
+}
+
+void Trainer::Run::show_progress(const StepResult& step, double lr) {
+  if (!options.progress.active()) return;
+  const double time = now();
+  options.progress.update(
+      {.step = info.state.step,
+       .total_steps = total,
+       .epoch = epoch_at(info.state.position),
+       .epochs = static_cast<double>(total) / static_cast<double>(steps_per_epoch),
+       .loss = step.loss,
+       .accuracy = step.counted > 0 ? 100.0 * static_cast<double>(step.correct) / static_cast<double>(step.counted)
+                                    : std::nan(""),
+       .lr = lr,
+       .grad_norm = step.grad_norm,
+       .samples_per_s = static_cast<double>(clock.samples) / std::max(time - clock.row, 1e-9)},
+      time);
+}
+
+EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part) const {
+  const bool average = config.text("eval.weights") == "ema" && experiment.average;
+  return evaluate(
+      average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
+      {.batch_size = config.integer("train.batch_size"), .workers = static_cast<int>(config.integer("data.workers"))});
+}
+
+bool Trainer::Run::evaluate_now(const Trainer& trainer) {
+  if (!experiment.val || experiment.val->size() == 0) return false;
+  EvalInfo eval{.split = "val",
+                .step = info.state.step,
+                .epoch = epoch_at(info.state.position),
+                .result = measure(experiment.val)};
+  // A loss that is not finite never wins, and a tie keeps the earlier one.
+  eval.best = std::isfinite(eval.result.loss) && (!info.state.best_top1 || eval.result.top1 > *info.state.best_top1);
+  if (eval.best) {
+    info.state.best_top1 = eval.result.top1;
+    info.state.best_step = eval.step;
+  }
+  full_marks = options.stop_at_full_marks && eval.result.top1 == 100;
+  log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
+  say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} %{}", eval.epoch, eval.step, eval.result.loss,
+             eval.result.top1, eval.best ? "  best" : ""));
+  if (trainer.on_eval) trainer.on_eval(eval);
+  return eval.best;
+}
+
+void Trainer::Run::probe_now() {
+  if (!config.flag("probe.norms")) return;
+  if (!probe_images.defined()) {  // the same training images at every probe, prepared as for evaluation
+    Loader images(experiment.train,
+                  {.sampler = {.batch_size = std::min(config.integer("probe.samples"), experiment.train->size()),
+                               .shuffle = false},
+                   .transform = ImageTransform(
+                       {.mean = experiment.preprocessing.mean, .stddev = experiment.preprocessing.stddev})});
+    probe_images = images.next()->images;
+  }
+  const double epoch = epoch_at(info.state.position);
+  for (const LayerNorms& layer : probe_norms(*experiment.model, probe_images)) {
+    log.write_norms(info.state.step, epoch, layer.layer, layer.heads);
+    log.write(norms_row(layer, info.state.step, epoch));
+  }
+}
+
+void Trainer::Run::save(bool best) {
+  if (!folder) return;
+  log.sync();
+  CheckpointInfo saved = info;
+  saved.state.seconds = seconds();
+  save_checkpoint(*folder, saved, *experiment.model, *optimizer, ema.get());
+  if (best) folder->link_best(info.state.step);
+  folder->prune(config.integer("train.keep_last"));
+}
+
+// --- the end
+// ----------------------------------------------------------------------------------------------------------
+
+TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
+  TrainResult result{.status = done ? "done" : "stopped",
+                     .step = info.state.step,
+                     .best_top1 = info.state.best_top1,
+                     .best_step = info.state.best_step,
+                     .seconds = seconds(),
+                     .test = {}};
+  if (done && experiment.test && experiment.test->size() > 0) {
+    // The one look at the test images: with the weights that validation chose.
+    if (folder && info.state.best_top1) {
+      load_checkpoint_weights(folder->checkpoint_path(info.state.best_step), "raw", *experiment.model);
+      if (experiment.average && config.text("eval.weights") == "ema") {
+        load_checkpoint_weights(folder->checkpoint_path(info.state.best_step), "ema", *experiment.average);
+      }
+    }
+    const std::int64_t step = info.state.best_top1 ? info.state.best_step : info.state.step;
+    const EvalInfo eval{.split = "test",
+                        .step = step,
+                        .epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch),
+                        .result = measure(experiment.test)};
+    result.test = eval.result;
+    log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
+    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} images, with the best weights (step {})", eval.result.loss,
+               eval.result.top1, eval.result.count, step));
+    if (trainer.on_eval) trainer.on_eval(eval);
+  }
+  result.seconds = seconds();
+  MetricsRow row("end");
+  row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));
+  row.add("seconds", result.seconds);
+  log.write(row);
+  log.sync();
+  return result;
+}
+
+// Of a run that was finished before: its result as logged.
+std::optional<TrainResult> Trainer::Run::earlier_result() const {
+  if (!checkpoint || info.state.step < total) return std::nullopt;
+  TrainResult result{.status = "done",
+                     .step = info.state.step,
+                     .best_top1 = info.state.best_top1,
+                     .best_step = info.state.best_step,
+                     .seconds = info.state.seconds,
+                     .test = {},
+                     .already_done = true};
+  bool ended = false;
+  for (const MetricsRow& row : read_metrics(RunFolder(options.out).file("metrics.jsonl"))) {
+    if (row.event() == "end" && row.step() == info.state.step) {
+      ended = true;
+      result.seconds = row.number("seconds");
+    }
+    const JsonValue* split = row.json().find("split");
+    if (row.event() == "eval" && split && split->as_text() == "test") {
+      result.test = EvalResult{.loss = row.number("loss"),
+                               .top1 = row.number("top1"),
+                               .top5 = row.number("top5"),
+                               .count = static_cast<std::int64_t>(row.number("count"))};
+    }
+  }
+  if (!ended) return std::nullopt;  // killed before its last rows: they are written now
+  return result;
+}
+
+// --- the public face
+// --------------------------------------------------------------------------------------------------
+
+Trainer::Trainer(Config config, TrainerOptions options) {
+  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
+  // What can be refused without reading the data is refused first.
+  TrainerOptions early = {.out = options.out, .resume = options.resume};
+  find_resume(early);
+  Experiment experiment = build_experiment(config);
+  run_ = std::make_unique<Run>(std::move(config), std::move(experiment), std::move(options));
+}
+
+Trainer::Trainer(Config config, Experiment experiment, TrainerOptions options)
+    : run_(std::make_unique<Run>(std::move(config), std::move(experiment), std::move(options))) {}
+
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run(std::stop_token stop) { return run_->train(*this, std::move(stop)); }
+const Model& Trainer::model() const { return *run_->experiment.model; }
+const Config& Trainer::config() const { return run_->config; }
+
+}  // namespace polygrad

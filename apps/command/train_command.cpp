@@ -1,0 +1,261 @@
+#include "apps/command/train_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/command/version_text.h"
+#include "apps/training/config.h"
+#include "apps/training/config_schema.h"
+#include "apps/training/dry_run.h"
+#include "apps/training/evaluate.h"
+#include "apps/training/exit_code.h"
+#include "apps/training/experiment.h"
+#include "apps/training/signals.h"
+#include "apps/training/trainer.h"
+#include "data/loader.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "engine/log.h"
+#include "engine/parallel.h"
+#include "models/zoo.h"
+
+namespace polygrad {
+
+namespace {
+
+struct Flags {
+  std::string config, data, out, resume, init, eval, device, log_level = "warning";
+  std::vector<std::string> set, allow_change;
+  int threads = 0;
+  std::int64_t overfit = 0;
+  bool dry_run = false, list_models = false, print_schedule = false, help_config = false, quiet = false,
+       version = false;
+};
+
+void add_flags(CLI::App& app, Flags& flags) {
+  const char* configuration = "Configuration";
+  app.add_option("--config", flags.config, "A configuration file, or a preset by its bare name")->group(configuration);
+  app.add_option("--set", flags.set, "KEY=VALUE: overrides one key; may be repeated")
+      ->group(configuration)
+      ->allow_extra_args(false);
+  app.add_option("--data", flags.data, "The data set's folder: short for --set data.root=DIR")->group(configuration);
+  app.add_flag("--help-config", flags.help_config, "List all keys with type, default and meaning")
+      ->group(configuration);
+  const char* run = "Run";
+  app.add_option("--out", flags.out, "The run folder (default: runs/<name of the configuration>)")->group(run);
+  app.add_option("--resume", flags.resume, "auto, a run folder or a checkpoint: go on from there")->group(run);
+  app.add_option("--allow-change", flags.allow_change,
+                 "KEY: may differ from the checkpoint's when a run goes on; may be repeated")
+      ->group(run)
+      ->allow_extra_args(false);
+  app.add_option("--init", flags.init, "WEIGHTS.safetensors: a new run starts from these weights")->group(run);
+  app.add_option("--overfit", flags.overfit,
+                 "Train on N fixed samples until all are right (exit 0) or the steps are used up (exit 1)")
+      ->group(run)
+      ->check(CLI::PositiveNumber);
+  const char* look = "Look";
+  app.add_option("--eval", flags.eval,
+                 "CHECKPOINT: evaluate it; writes predictions.csv, per_class.csv and confusion.csv")
+      ->group(look);
+  app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
+  app.add_flag("--print-schedule", flags.print_schedule, "Print the learning rate's curve as a table")->group(look);
+  app.add_flag("--list-models", flags.list_models, "Print the names of all models")->group(look);
+  const char* machine = "Machine";
+  app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
+      ->group(machine)
+      ->check(CLI::PositiveNumber);
+  app.add_option("--device", flags.device, "auto, cpu or cuda:0")->group(machine);
+  const char* messages = "Messages";
+  app.add_flag("--quiet", flags.quiet, "Only errors and results")->group(messages);
+  app.add_option("--log-level", flags.log_level, "Of the library's messages: debug, info, warning, error")
+      ->group(messages)
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_flag("--version", flags.version, "Version, compiler, provider of matrix products")->group(messages);
+}
+
+// What the flags change in a configuration.
+void apply(const Flags& flags, Config& config) {
+  for (const std::string& assignment : flags.set) config.set(assignment);
+  if (!flags.data.empty()) config.set_value("data.root", JsonValue::text(flags.data), "--data");
+  if (flags.threads > 0) config.set_value("threads", JsonValue::integer(flags.threads), "--threads");
+  if (!flags.device.empty()) config.set_value("device", JsonValue::text(flags.device), "--device");
+}
+
+Config make_config(const Flags& flags) {
+  Config config;
+  if (!flags.config.empty()) {
+    config = Config::from_file(flags.config);
+  } else if (!flags.resume.empty() && flags.resume != "auto") {
+    config = read_checkpoint_info(find_checkpoint(flags.resume)).config;  // a run folder knows its configuration
+  } else {
+    std::string presets;
+    for (const std::string& name : preset_names()) presets += (presets.empty() ? "" : ", ") + name;
+    throw ConfigError(format("[config] no --config; give a file or a preset ({})", presets));
+  }
+  apply(flags, config);
+  return config;
+}
+
+void print_line(std::FILE* file, std::string_view line) {
+  std::fprintf(file, "%.*s\n", static_cast<int>(line.size()), line.data());
+  std::fflush(file);
+}
+
+Progress make_progress(const Flags& flags) {
+  if (flags.quiet || !isatty(STDERR_FILENO)) return Progress();
+  winsize size = {};
+  const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return Progress(
+      [](std::string_view text) {
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fflush(stderr);
+      },
+      columns);
+}
+
+int threads_of(const Config& config) {
+  const std::int64_t threads = config.integer("threads");
+  return threads > 0 ? static_cast<int>(threads) : num_threads();
+}
+
+ExitCode evaluate_checkpoint(const Flags& flags) {
+  const std::string checkpoint = find_checkpoint(flags.eval);
+  const CheckpointInfo info = read_checkpoint_info(checkpoint);
+  Config config = info.config;
+  apply(flags, config);
+  const NumThreadsGuard threads(threads_of(config));
+  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
+  const DataParts data = open_data(data_options(config));
+  if (data.class_names != info.class_names) {
+    throw DataError(format(
+        "[eval] the data set has {} classes that are not the checkpoint's {}; evaluate on data with the same classes",
+        data.class_names.size(), info.class_names.size()));
+  }
+  const bool has_test = data.test && data.test->size() > 0;
+  const std::string split = config.is_null("eval.split") ? (has_test ? "test" : "val") : config.text("eval.split");
+  const std::shared_ptr<const Dataset> part = split == "test" ? data.test : split == "val" ? data.val : data.train;
+  if (!part || part->size() == 0)
+    throw DataError(format("[eval] the data set {} has no {} part", config.text("data.name"), split));
+  const std::unique_ptr<Model> model =
+      build_model(config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
+  load_checkpoint_weights(checkpoint, config.text("eval.weights"), *model);
+  std::vector<Prediction> predictions;
+  const EvalResult result = evaluate(
+      *model, part, info.preprocessing,
+      {.batch_size = config.integer("train.batch_size"), .workers = static_cast<int>(config.integer("data.workers"))},
+      &predictions);
+  const std::string folder = flags.out.empty() ? checkpoint : flags.out;
+  write_predictions(folder, *part, predictions);
+  if (!flags.quiet) {
+    print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions in {}", checkpoint, split,
+                              result.top1, result.count, folder));
+  }
+  const double epochs = static_cast<double>(info.state.position.epoch);
+  print_line(stdout, eval_row(split, info.state.step, epochs, result).json().dump());
+  return ExitCode::done;
+}
+
+void print_schedule(const Config& config) {
+  const DataParts data = open_data(data_options(config));
+  const std::int64_t per_step = config.integer("train.batch_size") * config.integer("train.accumulate");
+  const std::int64_t steps_per_epoch =
+      std::max<std::int64_t>(1, config.flag("train.drop_last") ? data.train->size() / per_step
+                                                               : (data.train->size() + per_step - 1) / per_step);
+  print_line(stdout, build_schedule(config, steps_per_epoch, total_steps(config, steps_per_epoch)).table());
+}
+
+ExitCode train(const Flags& flags) {
+  Config config = make_config(flags);
+  if (flags.overfit > 0) config = overfit_config(std::move(config), flags.overfit);
+  if (flags.print_schedule) {
+    print_schedule(config);
+    return ExitCode::done;
+  }
+  if (flags.dry_run) {
+    const NumThreadsGuard threads(threads_of(config));
+    print_line(stdout, dry_run(config));
+    return ExitCode::done;
+  }
+  TrainerOptions options;
+  options.resume = flags.resume;
+  options.out =
+      flags.out.empty() && (flags.resume.empty() || flags.resume == "auto") ? "runs/" + config.name() : flags.out;
+  options.allow_change = flags.allow_change;
+  options.init = flags.init;
+  options.stop_at_full_marks = flags.overfit > 0;
+  options.progress = make_progress(flags);
+  if (!flags.quiet) options.report = [](std::string_view line) { print_line(stderr, line); };
+  Trainer trainer(std::move(config), options);
+  const SignalWatcher signals;
+  const TrainResult result = trainer.run(signals.token());
+  if (result.status == "stopped") {
+    print_line(stderr, format("stopped after step {}; --resume auto goes on", result.step));
+    return signals.signal() == 15 ? ExitCode::terminated : ExitCode::interrupted;
+  }
+  if (result.already_done) print_line(stdout, format("this run is finished: {} steps", result.step));
+  if (result.test) {
+    print_line(stdout, format("test top-1 {:.2f} % of {} images (best weights: step {}), {:.0f} s of training",
+                              result.test->top1, result.test->count, result.best_step, result.seconds));
+  } else if (result.best_top1) {
+    print_line(stdout, format("val top-1 {:.2f} % (best: step {}), {:.0f} s of training", *result.best_top1,
+                              result.best_step, result.seconds));
+  }
+  if (flags.overfit > 0 && result.best_top1.value_or(0) < 100) {
+    print_line(stderr, format("--overfit: {:.1f} % of {} samples are right after {} steps",
+                              result.best_top1.value_or(0), flags.overfit, result.step));
+    return ExitCode::check_failed;
+  }
+  return ExitCode::done;
+}
+
+ExitCode run(const Flags& flags, const TrainProgram& program) {
+  if (flags.version) {
+    print_line(stdout, version_text(program.name));
+    return ExitCode::done;
+  }
+  if (flags.help_config) {
+    print_line(stdout, config_help());
+    return ExitCode::done;
+  }
+  if (flags.list_models) {
+    for (const ModelInfo& model : list_models())
+      print_line(stdout, format("{:<12} {:<24} {}", model.name, model.alias, model.about));
+    return ExitCode::done;
+  }
+  const LogLevel level = flags.log_level == "debug"   ? LogLevel::debug
+                         : flags.log_level == "info"  ? LogLevel::info
+                         : flags.log_level == "error" ? LogLevel::error
+                                                      : LogLevel::warning;
+  set_log_sink([level](LogLevel of, std::string_view message) {
+    if (of >= level) print_line(stderr, message);
+  });
+  return flags.eval.empty() ? train(flags) : evaluate_checkpoint(flags);
+}
+
+}  // namespace
+
+int run_train_program(const TrainProgram& program, int argc, char** argv) {
+  CLI::App app(program.about, program.name);
+  Flags flags;
+  add_flags(app, flags);
+  ExitCode code = ExitCode::done;
+  try {
+    app.parse(argc, argv);
+    code = run(flags, program);
+  } catch (const CLI::Success& help) {  // --help
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    code = ExitCode::usage;
+    print_line(stderr, error_line(std::string(error.what()) + "; see --help"));
+  } catch (...) {
+    const Failure failure = describe_failure(std::current_exception());
+    code = failure.code;
+    print_line(stderr, failure.line);
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace polygrad

@@ -1,0 +1,78 @@
+// Checkpoints: everything a run needs to go on, as data. Format version 1.
+//
+//   checkpoints/step-000500/model.safetensors   the weights that are trained, under the model's names
+//                           state.safetensors   "optimizer.<part>.<parameter>", "optimizer.step.<parameter>",
+//                           "ema.<parameter>" state.json          the rest: progress, best, configuration, classes,
+//                           preprocessing, versions
+//
+// Where this stands: above run_folder.h (where and how a checkpoint appears), below trainer.h.
+// A run resumed from one ends with the bytes of a run that was never stopped: every random number is named by (seed,
+// step, sample), so no generator's state is needed. Read next: checkpoint.cpp, docs/checkpoints.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/training/config.h"
+#include "apps/training/run_folder.h"
+#include "data/sampler.h"
+#include "models/nn/module.h"
+#include "models/optim/ema.h"
+#include "models/optim/optimizer.h"
+
+namespace polygrad {
+
+// How an image becomes the model's input in evaluation; kept with the weights, so that evaluation is what was trained.
+struct Preprocessing {
+  std::int64_t channels = 0, height = 0, width = 0;
+  std::vector<double> mean, stddev;  // of pixels scaled to [0, 1]
+  bool operator==(const Preprocessing&) const = default;
+};
+
+// What was measured since the last train row: a row that a resume completes is the row that would have been written.
+struct RunningMeans {
+  double loss_sum = 0;
+  std::int64_t steps = 0;
+  std::int64_t correct = 0, counted = 0;  // training samples with plain labels
+};
+
+struct TrainingState {
+  std::int64_t step = 0;  // optimizer steps done
+  DataPosition position;  // the next batch
+  std::int64_t ema_updates = 0;
+  std::optional<double> best_top1;  // percent, on the validation split
+  std::int64_t best_step = 0;
+  RunningMeans since_row;
+  double seconds = 0;  // wall time of training so far, over all resumes
+};
+
+// What a checkpoint says about its run.
+struct CheckpointInfo {
+  Config config;
+  std::vector<std::string> class_names;
+  Preprocessing preprocessing;
+  std::string data_fingerprint;
+  TrainingState state;
+};
+
+// Writes the checkpoint of state.step into the run folder and makes it the latest one. `ema` may be null. Throws
+// IoError (disk full: says so; older checkpoints and links stay as they were) and NumericError where a weight is not
+// finite: a checkpoint never holds a NaN.
+void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Module& model, const Optimizer& optimizer,
+                     const Ema* ema);
+
+// The part that is JSON. `checkpoint` is a checkpoint folder. Throws IoError naming the file: missing, damaged, or of a
+// newer format.
+CheckpointInfo read_checkpoint_info(const std::string& checkpoint);
+
+// Weights alone: `weights` is "raw" or "ema" (ConfigError where the checkpoint has no average).
+void load_checkpoint_weights(const std::string& checkpoint, const std::string& weights, Module& model);
+
+// Everything that is tensors, for going on; `ema` is null exactly where the run has none. All files are read and
+// checked before anything changes hands.
+void load_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, Module& model, Optimizer& optimizer,
+                     Ema* ema);
+
+}  // namespace polygrad

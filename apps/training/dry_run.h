@@ -1,0 +1,14 @@
+// dry_run: what a configuration would do, without doing it: one training and one evaluation batch, nothing written.
+#pragma once
+
+#include <string>
+
+#include "apps/training/config.h"
+
+namespace polygrad {
+
+// The report for people: effective configuration, layer table, parameter groups, data summary, operations, memory
+// (measured on one step), first batch's statistics and loss. Throws whatever a run would throw at its start.
+std::string dry_run(const Config& config);
+
+}  // namespace polygrad

@@ -1,0 +1,48 @@
+// Evaluation: loss and accuracy over a whole data set, and what each sample was taken for.
+//
+// Where this stands: below trainer.h; `--eval` and embedders use it too. It changes nothing of the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/training/checkpoint.h"
+#include "apps/training/metrics_log.h"
+#include "data/dataset.h"
+#include "models/zoo.h"
+
+namespace polygrad {
+
+struct EvalResult {
+  double loss = 0;         // cross-entropy, mean over all samples; no label smoothing
+  double top1 = 0;         // percent
+  double top5 = 0;         // percent; NaN with at most 5 classes
+  std::int64_t count = 0;  // every sample once, whatever the batch size
+};
+
+struct Prediction {
+  std::int64_t index = 0;  // in the data set
+  std::int64_t label = 0, predicted = 0;
+  double probability = 0;  // softmax of the predicted class
+};
+
+struct EvalOptions {
+  std::int64_t batch_size = 128;
+  int workers = 0;
+};
+
+// Of equal logits the lower class counts as predicted; a row with a NaN is wrong. `predictions` (may be null) is filled
+// in the order of the data set.
+EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
+                    const EvalOptions& options, std::vector<Prediction>* predictions = nullptr);
+
+// The row of metrics.jsonl; `split` is "val" or "test", the step that of the weights.
+MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, const EvalResult& result);
+
+// predictions.csv (path,label,predicted,probability: classes by name), per_class.csv (class,count,correct,accuracy) and
+// confusion.csv (rows: labels, columns: predicted) into `folder`, which is made. Throws IoError.
+void write_predictions(const std::string& folder, const Dataset& dataset, const std::vector<Prediction>& predictions);
+
+}  // namespace polygrad

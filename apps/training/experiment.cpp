@@ -1,0 +1,187 @@
+#include "apps/training/experiment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/error.h"
+#include "engine/format.h"
+#include "models/optim/adamw.h"
+#include "models/optim/sgd.h"
+
+namespace polygrad {
+
+namespace {
+
+// Keys whose names are settled but whose work is not in this version: a value other than the default is refused, not
+// ignored.
+void refuse_unavailable(const Config& config) {
+  for (const char* key : {"model.pool_over_padding", "model.swin_pad", "attention.bias_position",
+                          "attention.class_attention_phi", "data.on_bad_image", "data.exif", "data.text_length",
+                          "data.mask_zero_pixels", "data.dev", "train.tensorboard", "probe.maps"}) {
+    if (!(config.value(key) == Config().value(key))) {
+      throw ConfigError(format("[config] {}: {} is not available in this version; expected {}", key,
+                               config.value(key).dump(), Config().value(key).dump()));
+    }
+  }
+}
+
+std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
+  return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(steps_per_epoch)));
+}
+
+}  // namespace
+
+DataOptions data_options(const Config& config) {
+  return {.name = config.text("data.name"),
+          .root = config.text("data.root"),
+          .val_fraction = config.number_or("data.val_fraction", -1),
+          .limit_train = config.integer_or("data.limit_train", -1),
+          .limit_val = config.integer_or("data.limit_val", -1),
+          .split_seed = config.seed("data.split_seed"),
+          .stratify = config.flag("data.stratify")};
+}
+
+ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input) {
+  ModelConfig result;
+  const auto size = [&](const char* key) {
+    return std::array<std::int64_t, 2>{config.size(key).first, config.size(key).second};
+  };
+  result.image_size = std::array<std::int64_t, 2>{input.height, input.width};
+  if (!config.is_null("model.image_size")) result.image_size = size("model.image_size");
+  if (!config.is_null("model.patch_size")) result.patch_size = size("model.patch_size");
+  result.in_channels = config.integer_or("model.in_channels", input.channels);
+  result.num_classes = config.integer_or("model.num_classes", classes);
+  if (!config.is_null("model.embed_dim")) result.embed_dim = config.integer("model.embed_dim");
+  if (!config.is_null("model.depth")) result.depth = config.integer("model.depth");
+  if (!config.is_null("model.num_heads")) result.num_heads = config.integer("model.num_heads");
+  if (!config.is_null("model.mlp_ratio")) result.mlp_ratio = config.number("model.mlp_ratio");
+  if (!config.is_null("model.class_token")) result.class_token = config.flag("model.class_token");
+  if (!config.is_null("model.pool")) result.pool = config.text("model.pool");
+  result.dropout = config.number("model.dropout");
+  result.drop_path = config.number("model.drop_path");
+  result.phi = config.activations("attention.phi");
+  result.scale = config.is_word("attention.scale") ? config.text("attention.scale")
+                                                   : format("{}", config.number("attention.scale"));
+  result.path = config.text("attention.path");
+  result.attention_dropout = config.number("attention.dropout");
+  result.seed = config.seed("seed");
+  return result;
+}
+
+std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input) {
+  refuse_unavailable(config);
+  std::unique_ptr<Model> model = create_model(config.text("model.name"), model_config(config, classes, input));
+  if (model->num_classes() < classes) {
+    throw ConfigError(
+        format("[config] model.num_classes: {} for data with {} classes; leave it out, or give at least {}",
+               model->num_classes(), classes, classes));
+  }
+  const Shape data{input.channels, input.height, input.width};
+  if (model->input_shape() != data) {
+    throw ConfigError(
+        format("[config] model.image_size, model.in_channels: the model takes images {}, the data has {} "
+               "(channels, height, width); leave both keys out",
+               to_string(model->input_shape()), to_string(data)));
+  }
+  return model;
+}
+
+Experiment build_experiment(const Config& config) {
+  refuse_unavailable(config);
+  const AugmentSettings augment = augment_settings(config);
+  // The data come last: a configuration that can't be built is told at once. Their shape is needed for the model,
+  // though.
+  const DataParts data = open_data(data_options(config));
+  Experiment experiment;
+  experiment.train = data.train;
+  experiment.val = data.val;
+  experiment.test = data.test;
+  experiment.preprocessing = {
+      .channels = data.channels, .height = data.height, .width = data.width, .mean = data.mean, .stddev = data.stddev};
+  experiment.augment = {
+      .flip = augment.flip, .crop_padding = augment.crop_padding, .mean = data.mean, .stddev = data.stddev};
+  const std::int64_t classes = static_cast<std::int64_t>(data.class_names.size());
+  experiment.model = build_model(config, classes, experiment.preprocessing);
+  experiment.mix = {.mixup = augment.mixup,
+                    .cutmix = augment.cutmix,
+                    .label_smoothing = config.number("train.label_smoothing"),
+                    .classes = experiment.model->num_classes()};
+  experiment.data_fingerprint = data.fingerprint();
+  if (config.number("train.ema_decay") > 0) experiment.average = build_model(config, classes, experiment.preprocessing);
+  if (config.text("eval.weights") == "ema" && !experiment.average) {
+    throw ConfigError("[config] eval.weights: ema, but train.ema_decay is 0; expected raw, or a decay such as 0.999");
+  }
+  return experiment;
+}
+
+std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model) {
+  std::vector<ParamGroup> groups = param_groups(model, config.number("optimizer.weight_decay"));
+  if (config.text("optimizer.name") == "sgd") {
+    return std::make_unique<Sgd>(std::move(groups), SgdOptions{.momentum = config.number("optimizer.momentum")});
+  }
+  const std::vector<double> betas = config.numbers("optimizer.betas");
+  return std::make_unique<AdamW>(
+      std::move(groups),
+      AdamWOptions{.beta1 = betas.at(0), .beta2 = betas.at(1), .eps = config.number("optimizer.eps")});
+}
+
+std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch) {
+  const std::int64_t of_epochs =
+      std::max<std::int64_t>(1, steps_of_epochs(config.number("train.epochs"), steps_per_epoch));
+  return std::min(of_epochs, config.integer_or("train.max_steps", of_epochs));
+}
+
+Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch, std::int64_t total) {
+  ScheduleConfig schedule;
+  schedule.name = config.text("schedule.name");
+  schedule.lr = config.number("optimizer.lr");
+  schedule.total_steps = total;
+  schedule.warmup_steps = config.integer_or(
+      "schedule.warmup_steps", steps_of_epochs(config.number_or("schedule.warmup_epochs", 0), steps_per_epoch));
+  schedule.warmup_lr = config.number("schedule.warmup_lr");
+  schedule.min_lr = config.number("schedule.min_lr");
+  schedule.per_epoch = config.text("schedule.unit") == "epoch";
+  schedule.steps_per_epoch = steps_per_epoch;
+  schedule.epoch_lag = config.integer("schedule.epoch_lag");
+  schedule.warmup_prefix = config.flag("schedule.warmup_prefix");
+  schedule.anneal = config.text("schedule.anneal");
+  schedule.cycle_momentum = config.flag("schedule.cycle_momentum");
+  schedule.base_momentum = config.number("schedule.base_momentum");
+  schedule.max_momentum = config.number("schedule.max_momentum");
+  schedule.div_factor = config.number("schedule.div_factor");
+  schedule.final_div_factor = config.number("schedule.final_div_factor");
+  for (const double epoch : config.numbers("schedule.milestones"))
+    schedule.milestones.push_back(steps_of_epochs(epoch, steps_per_epoch));
+  schedule.step_size = config.integer("schedule.step_size") * steps_per_epoch;
+  schedule.gamma = config.number("schedule.gamma");
+  return Schedule(std::move(schedule));
+}
+
+Config overfit_config(Config config, std::int64_t samples) {
+  const auto set = [&](const char* key, JsonValue value) { config.set_value(key, value, "--overfit"); };
+  constexpr std::int64_t kMaxSteps = 2000;
+  const std::int64_t steps = config.is_set("train.max_steps") ? config.integer("train.max_steps") : kMaxSteps;
+  set("data.limit_train", JsonValue::integer(samples));
+  set("augment.preset", JsonValue::text("none"));
+  for (const char* key : {"augment.flip", "augment.crop_padding", "augment.mixup", "augment.cutmix",
+                          "augment.random_erasing", "augment.randaugment", "augment.repeated"}) {
+    set(key, JsonValue());
+  }
+  for (const char* key :
+       {"model.dropout", "model.drop_path", "attention.dropout", "train.label_smoothing", "train.ema_decay"}) {
+    set(key, JsonValue::real(0));
+  }
+  set("eval.weights", JsonValue::text("raw"));
+  set("schedule.name", JsonValue::text("constant"));
+  set("schedule.warmup_steps", JsonValue::integer(0));
+  set("train.batch_size", JsonValue::integer(samples));
+  set("train.accumulate", JsonValue::integer(1));
+  set("train.epochs", JsonValue::real(static_cast<double>(steps)));
+  set("train.max_steps", JsonValue::integer(steps));
+  set("train.eval_every_steps", JsonValue::integer(10));
+  set("train.checkpoint_every_steps", JsonValue::integer(0));
+  set("probe.norms", JsonValue::boolean(false));
+  return config;
+}
+
+}  // namespace polygrad

@@ -1,0 +1,48 @@
+// Experiment: data, model, optimizer and schedule as a configuration describes them.
+//
+// Where this stands: between config.h and trainer.h. An application that has its own data or model fills the parts
+// itself and hands them to a Trainer. Read next: trainer.h.
+#pragma once
+
+#include <memory>
+
+#include "apps/training/checkpoint.h"
+#include "apps/training/config.h"
+#include "data/augment.h"
+#include "data/catalog.h"
+#include "data/mix.h"
+#include "models/optim/optimizer.h"
+#include "models/optim/schedule.h"
+#include "models/zoo.h"
+
+namespace polygrad {
+
+// What is trained, on what. All parts but test and average are required.
+struct Experiment {
+  std::shared_ptr<const Dataset> train, val, test;
+  Preprocessing preprocessing;  // of evaluation
+  AugmentOptions augment;       // of training, per image
+  MixOptions mix;               // of training, per batch
+  std::string data_fingerprint;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Model> average;  // where train.ema_decay > 0: holds the averaged weights
+};
+
+DataOptions data_options(const Config& config);
+// `classes` and `input` (channels, height, width) come from the data, and fill keys that the configuration leaves open.
+ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input);
+// Throws what open_data and create_model throw; ConfigError where data and model do not fit (image size, channels).
+Experiment build_experiment(const Config& config);
+std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input);
+
+std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model);
+// `steps_per_epoch`: optimizer steps.
+Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch, std::int64_t total_steps);
+// train.max_steps, or train.epochs times steps_per_epoch, whichever is smaller.
+std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch);
+
+// The configuration for `--overfit N`: constant learning rate, no augmentation, dropout or drop path, and the first N
+// training samples, which are validated on too (limit_train = N and one batch of N).
+Config overfit_config(Config config, std::int64_t samples);
+
+}  // namespace polygrad

@@ -1,0 +1,28 @@
+// NormProbe: the Frobenius norms of every attention map and of its Jacobians, on a fixed batch (SPEC 11).
+//
+// Where this stands: beside trainer.h, above models/nn/attention.h (the observer) and ops/attention.h (the norms).
+// A probe reads: no random number is drawn and no weight touched, so a run with probes ends with the weights of one
+// without.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/training/metrics_log.h"
+#include "models/model.h"
+
+namespace polygrad {
+
+struct LayerNorms {
+  std::int64_t layer = 0;        // from 1
+  std::vector<HeadNorms> heads;  // each the mean over the samples of the norm of one (sample, head) matrix
+};
+
+// Runs `images` (f32 (B, C, H, W), preprocessed as for evaluation) through the model, a few at a time, and measures
+// every attention layer.
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& images);
+
+// The row of metrics.jsonl for one layer: means over the heads, and the smallest and largest head's ‖P‖.
+MetricsRow norms_row(const LayerNorms& norms, std::int64_t step, double epoch);
+
+}  // namespace polygrad

@@ -1,0 +1,24 @@
+// SignalWatcher: SIGINT and SIGTERM as a std::stop_token. For mains only: the library itself never touches handlers.
+//
+// The first signal asks the trainer to finish its step and save; the second leaves at once with 128 + signal (a save
+// that is under way is not harmed: checkpoints appear by a rename). SIGPIPE is ignored, so a closed stdout ends no run.
+#pragma once
+
+#include <stop_token>
+
+namespace polygrad {
+
+class SignalWatcher {
+ public:
+  // Installs the handlers; one watcher at a time in a process (else InternalError).
+  SignalWatcher();
+  ~SignalWatcher();  // restores the previous handlers
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+  std::stop_token token() const;
+  // The signal that was caught, 0 where none was.
+  int signal() const;
+};
+
+}  // namespace polygrad
