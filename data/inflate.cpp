@@ -118,7 +118,7 @@ std::vector<char> gunzip(std::string_view bytes, const std::string& name) {
   const std::uint32_t expected_crc = little_endian32(bytes, end);
   const std::uint64_t expected_size = little_endian32(bytes, end + 4);
   const std::string_view stream = bytes.substr(begin, end - begin);
-  constexpr std::uint64_t kIntMax = 0x7FFFFFFF;  // stb counts in int
+  constexpr std::uint64_t kIntMax = 0x7FFFFFFF - kTrailerBytes;  // stb counts in int
   if (expected_size > kMaxRatio * stream.size()) {
     fail(name, format("the gzip trailer promises {} bytes, more than {} compressed ones can hold; damaged or cut short",
                       expected_size, stream.size()));
@@ -127,12 +127,12 @@ std::vector<char> gunzip(std::string_view bytes, const std::string& name) {
     fail(name,
          format("{} bytes unpacked are more than the 2 GiB supported here; unpack it with gunzip", expected_size));
   }
-  // stb needs a buffer of at least a byte.
+  // stb needs a buffer of at least a byte, and reads ahead of the stream's last bits: so the trailer is passed along.
   std::vector<char> content(static_cast<std::size_t>(expected_size));
   char none = 0;
   const int got = stbi_zlib_decode_noheader_buffer(content.empty() ? &none : content.data(),
                                                    static_cast<int>(content.empty() ? 1 : content.size()),
-                                                   stream.data(), static_cast<int>(stream.size()));
+                                                   stream.data(), static_cast<int>(stream.size() + kTrailerBytes));
   if (got < 0) fail(name, "the compressed stream is damaged or cut short");
   if (static_cast<std::uint64_t>(got) != expected_size) {
     fail(name, format("unpacks to {} bytes; the gzip trailer says {}; damaged, or more than one gzip member", got,
