@@ -6,15 +6,19 @@
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
+#include "ops/check.h"
 #include "ops/kernels/dropout.h"
 
 namespace polygrad {
 namespace {
 
-void check_input(const char* op, const Tensor& x) {
-  if (x.dtype() != DType::f32 && x.dtype() != DType::f64) {
-    throw DTypeError(format("[{}] x is {}; expected f32 or f64; convert with to()", op, to_string(x.dtype())));
-  }
+// The entry of the table of x's device; throws where that has none.
+template <class Kernel>
+Kernel kernel_of(const char* op, const Tensor& x, Kernel DropoutKernels::*entry) {
+  const DeviceType device = x.device().type;
+  const Kernel kernel = dropout_kernels(device).*entry;
+  require_kernel(op, kernel != nullptr, device);
+  return kernel;
 }
 
 void check_probability(const char* op, double p) {
@@ -32,25 +36,25 @@ DropoutStream make_stream(double p, const RandomStream& stream) {
 }
 
 Tensor apply_dropout(const Tensor& x, const DropoutStream& stream) {
-  const Tensor input = x.detach().contiguous();
+  const Tensor input = kernel_input(x);
   Tensor y = Tensor::empty(x.shape(), x.options());
   Workspace workspace(x.device());
-  dropout_kernels(x.device().type).dropout(workspace, input.ref(), stream, y.ref());
+  kernel_of("dropout", x, &DropoutKernels::dropout)(workspace, input.ref(), stream, y.ref());
   return y;
 }
 
 Tensor apply_drop_path(const Tensor& x, const DropoutStream& stream) {
-  const Tensor input = x.detach().contiguous();
+  const Tensor input = kernel_input(x);
   Tensor y = Tensor::empty(x.shape(), x.options());
   Workspace workspace(x.device());
-  dropout_kernels(x.device().type).drop_path(workspace, input.ref(), stream, y.ref());
+  kernel_of("drop_path", x, &DropoutKernels::drop_path)(workspace, input.ref(), stream, y.ref());
   return y;
 }
 
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
-  check_input("dropout", x);
+  check_floating("dropout", x);
   check_probability("dropout", p);
   const DropoutStream stream = make_stream(p, generator.take());
   if (p == 0) return x;
@@ -59,7 +63,7 @@ Tensor dropout(const Tensor& x, double p, Generator& generator) {
 }
 
 Tensor drop_path(const Tensor& x, double p, Generator& generator) {
-  check_input("drop_path", x);
+  check_floating("drop_path", x);
   check_probability("drop_path", p);
   const DropoutStream stream = make_stream(p, generator.take());
   if (p == 0) return x;
@@ -68,30 +72,24 @@ Tensor drop_path(const Tensor& x, double p, Generator& generator) {
 }
 
 Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, Generator* generator) {
-  check_input("residual_add", x);
+  check_floating("residual_add", x);
   check_probability("residual_add", drop_path_p);
   if (x.shape() != branch.shape()) {
     throw ShapeError(format("[residual_add] shapes differ: x {}, branch {}; nothing is broadcast here",
                             to_string(x.shape()), to_string(branch.shape())));
   }
-  if (x.dtype() != branch.dtype()) {
-    throw DTypeError(format("[residual_add] dtypes differ: x {}, branch {}; convert one with to()",
-                            to_string(x.dtype()), to_string(branch.dtype())));
-  }
-  if (x.device() != branch.device()) {
-    throw DeviceError(format("[residual_add] devices differ: x on {}, branch on {}; move one with to()",
-                             to_string(x.device()), to_string(branch.device())));
-  }
+  check_same_dtype("residual_add", x, branch);
+  check_same_device("residual_add", x, branch);
   if (drop_path_p > 0 && generator == nullptr) {
     throw ValueError(
         format("[residual_add] drop_path_p = {} without a generator; expected one to draw from", drop_path_p));
   }
   const DropoutStream stream = make_stream(drop_path_p, generator ? generator->take() : RandomStream{});
-  const Tensor left = x.detach().contiguous(), right = branch.detach().contiguous();
+  const Tensor left = kernel_input(x), right = kernel_input(branch);
   Tensor y = Tensor::empty(x.shape(), x.options());
   {
     Workspace workspace(x.device());
-    dropout_kernels(x.device().type).residual_add(workspace, left.ref(), right.ref(), stream, y.ref());
+    kernel_of("residual_add", x, &DropoutKernels::residual_add)(workspace, left.ref(), right.ref(), stream, y.ref());
   }
   return record("residual_add", y, {x, branch}, [stream](const Tensor& g, NeededMask needed) -> Gradients {
     const bool drops = stream.threshold > 0;

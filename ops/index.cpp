@@ -4,17 +4,20 @@
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
+#include "ops/check.h"
 #include "ops/kernels/index.h"
 #include "ops/view.h"
 
 namespace polygrad {
 namespace {
 
-void check_same_device(const char* op, const Tensor& x, const Tensor& ids) {
-  if (x.device() != ids.device()) {
-    throw DeviceError(
-        format("[{}] tensors on different devices: {} and {}; move one with to()", op, describe(x), describe(ids)));
-  }
+// The entry of the table of x's device; throws where that has none.
+template <class Kernel>
+Kernel kernel_of(const char* op, const Tensor& x, Kernel IndexKernels::*entry) {
+  const DeviceType device = x.device().type;
+  const Kernel kernel = index_kernels(device).*entry;
+  require_kernel(op, kernel != nullptr, device);
+  return kernel;
 }
 
 // (outer, size, inner) around one dimension.
@@ -25,8 +28,8 @@ Shape around(const Shape& shape, int dim) {
   return {outer, shape[dim], inner};
 }
 
-// What a kernel reads: outside the graph, contiguous, in that form.
-Tensor kernel_input(const Tensor& x, const Shape& form) { return reshape(x.detach().contiguous(), form); }
+// What a kernel reads, in the form that it wants.
+Tensor kernel_input(const Tensor& x, const Shape& form) { return reshape(kernel_input(x), form); }
 
 // "2, 0, 1": the indices of the element at `position` in row-major order.
 std::string position_text(const Shape& shape, std::int64_t position) {
@@ -46,26 +49,27 @@ Tensor select_rows(const char* op, const Tensor& x, int dim, const Tensor& ids, 
   Tensor y = Tensor::empty(picked, x.options());
   {
     Workspace workspace(x.device());
-    index_kernels(x.device().type).select_rows(workspace, input.ref(), positions.ref(), y.ref());
+    kernel_of(op, x, &IndexKernels::select_rows)(workspace, input.ref(), positions.ref(), y.ref());
   }
-  return record(
-      op, reshape(y, shape), {x},
-      [=, from = x.shape(), saved = SavedTensor(positions, "ids")](const Tensor& g, NeededMask) -> Gradients {
-        const Tensor gy = kernel_input(g, picked);
-        Tensor gx = Tensor::empty(form, g.options());
-        Workspace workspace(g.device());
-        index_kernels(g.device().type).select_rows_backward(workspace, gy.ref(), saved.get().ref(), skipped, gx.ref());
-        return {reshape(gx, from)};
-      });
+  return record(op, reshape(y, shape), {x},
+                [=, from = x.shape(), saved = SavedTensor(positions, "ids")](const Tensor& g, NeededMask) -> Gradients {
+                  const Tensor gy = kernel_input(g, picked);
+                  Tensor gx = Tensor::empty(form, g.options());
+                  Workspace workspace(g.device());
+                  kernel_of(op, g, &IndexKernels::select_rows_backward)(workspace, gy.ref(), saved.get().ref(), skipped,
+                                                                        gx.ref());
+                  return {reshape(gx, from)};
+                });
 }
 
 // x with value where the mask (of its shape, contiguous) is true.
 Tensor fill_where(const Tensor& x, const Tensor& mask, double value) {
-  const Tensor input = x.detach().contiguous();
+  const Tensor input = kernel_input(x);
   const Tensor element = Tensor::empty({}, {.dtype = x.dtype()}).fill_(value);
   Tensor y = Tensor::empty(x.shape(), x.options());
   Workspace workspace(x.device());
-  index_kernels(x.device().type).masked_fill(workspace, input.ref(), mask.ref(), element.ref().data, y.ref());
+  kernel_of("masked_fill", x, &IndexKernels::masked_fill)(workspace, input.ref(), mask.ref(), element.ref().data,
+                                                          y.ref());
   return y;
 }
 
@@ -80,7 +84,7 @@ void detail::check_indices(const char* op, const char* name, const Tensor& ids, 
   std::int64_t position;
   {
     Workspace workspace(ids.device());
-    position = index_kernels(ids.device().type).first_outside(workspace, flat.ref(), size, allowed);
+    position = kernel_of(op, ids, &IndexKernels::first_outside)(workspace, flat.ref(), size, allowed);
   }
   if (position < 0) return;
   throw IndexError(format("[{}] {}[{}] = {}; expected 0 <= value < {}{}", op, name,
@@ -105,7 +109,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   Tensor y = Tensor::empty(picked, x.options());
   {
     Workspace workspace(x.device());
-    index_kernels(x.device().type).gather(workspace, input.ref(), positions.ref(), y.ref());
+    kernel_of("gather", x, &IndexKernels::gather)(workspace, input.ref(), positions.ref(), y.ref());
   }
   return record(
       "gather", reshape(y, index.shape()), {x},
@@ -113,7 +117,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
         const Tensor gy = kernel_input(g, picked);
         Tensor gx = Tensor::empty(form, g.options());
         Workspace workspace(g.device());
-        index_kernels(g.device().type).gather_backward(workspace, gy.ref(), saved.get().ref(), gx.ref());
+        kernel_of("gather", g, &IndexKernels::gather_backward)(workspace, gy.ref(), saved.get().ref(), gx.ref());
         return {reshape(gx, from)};
       });
 }
@@ -155,7 +159,7 @@ Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype) {
   Tensor y = Tensor::empty({ids.numel(), classes}, {.dtype = dtype, .device = ids.device()});
   {
     Workspace workspace(ids.device());
-    index_kernels(ids.device().type).one_hot(workspace, flat.ref(), y.ref());
+    kernel_of("one_hot", ids, &IndexKernels::one_hot)(workspace, flat.ref(), y.ref());
   }
   Shape shape = ids.shape();
   shape.push_back(classes);

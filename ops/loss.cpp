@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
+#include "ops/check.h"
 #include "ops/index.h"
 #include "ops/kernels/loss.h"
 #include "ops/view.h"
@@ -11,40 +12,30 @@
 namespace polygrad {
 namespace {
 
-void check_floating(const char* op, const char* name, const Tensor& x) {
-  if (x.dtype() != DType::f32 && x.dtype() != DType::f64) {
-    throw DTypeError(format("[{}] {} is {}; expected f32 or f64; convert with to()", op, name, to_string(x.dtype())));
-  }
-}
-
-void check_alike(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
-  if (a.device() != b.device()) {
-    throw DeviceError(format("[{}] devices differ: {} on {}, {} on {}; move one with to()", op, name_a,
-                             to_string(a.device()), name_b, to_string(b.device())));
-  }
-  if (a.dtype() != b.dtype()) {
-    throw DTypeError(format("[{}] dtypes differ: {} {}, {} {}; convert one with to()", op, name_a, to_string(a.dtype()),
-                            name_b, to_string(b.dtype())));
-  }
+// The entry of the table of x's device; throws where that has none.
+template <class Kernel>
+Kernel kernel_of(const char* op, const Tensor& x, Kernel LossKernels::*entry) {
+  const DeviceType device = x.device().type;
+  const Kernel kernel = loss_kernels(device).*entry;
+  require_kernel(op, kernel != nullptr, device);
+  return kernel;
 }
 
 // The checks that both cross-entropies share, and the options as their kernels take them.
 CrossEntropyTerms check_cross_entropy(const char* op, const Tensor& logits, const Tensor& target,
                                       const CrossEntropyOptions& options) {
-  check_floating(op, "logits", logits);
+  check_floating(op, logits);
   if (logits.dim() < 2) {
     throw ShapeError(format("[{}] logits {}; expected (batch, classes) or (batch, classes, places...)", op,
                             to_string(logits.shape())));
   }
-  if (logits.device() != target.device()) {
-    throw DeviceError(format("[{}] logits on {}, target on {}; move one with to()", op, to_string(logits.device()),
-                             to_string(target.device())));
-  }
+  check_same_device(op, logits, target);
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) {
     throw ValueError(format("[{}] label_smoothing {}; expected 0 <= e <= 1", op, options.label_smoothing));
   }
   if (options.class_weight.defined()) {
-    check_alike(op, "logits", logits, "class_weight", options.class_weight);
+    check_same_dtype(op, logits, options.class_weight);
+    check_same_device(op, logits, options.class_weight);
     if (options.class_weight.shape() != Shape{logits.shape()[1]}) {
       throw ShapeError(format("[{}] class_weight {} for logits {}; expected ({})", op,
                               to_string(options.class_weight.shape()), to_string(logits.shape()), logits.shape()[1]));
@@ -60,7 +51,7 @@ CrossEntropyTerms check_cross_entropy(const char* op, const Tensor& logits, cons
 Tensor rows_of(const Tensor& logits) {
   std::int64_t places = 1;
   for (int i = 2; i < logits.dim(); ++i) places *= logits.shape()[i];
-  return reshape(logits.detach().contiguous(), {logits.shape()[0], logits.shape()[1], places});
+  return reshape(kernel_input(logits), {logits.shape()[0], logits.shape()[1], places});
 }
 
 TensorRef optional_ref(const Tensor& tensor) { return tensor.defined() ? tensor.ref() : TensorRef{}; }
@@ -79,34 +70,33 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   }
   detail::check_indices("cross_entropy", "target", target, logits.shape()[1], &options.ignore_index);
 
-  const Tensor x = rows_of(logits), ids = target.contiguous();
-  const Tensor weight = options.class_weight.defined() ? options.class_weight.detach().contiguous() : Tensor();
+  const Tensor x = rows_of(logits), ids = kernel_input(target);
+  const Tensor weight = options.class_weight.defined() ? kernel_input(options.class_weight) : Tensor();
   const DType f64 = DType::f64;
   Tensor y = Tensor::empty(terms.reduction.reduce ? Shape{} : expected, logits.options());
   Tensor log_sum_exp = Tensor::empty({x.shape()[0], x.shape()[2]}, {.dtype = f64, .device = logits.device()});
   Tensor divisor = Tensor::empty({1}, {.dtype = f64, .device = logits.device()});
   {
     Workspace workspace(logits.device());
-    loss_kernels(logits.device().type)
-        .cross_entropy(workspace, x.ref(), ids.ref(), optional_ref(weight), terms, y.ref(), log_sum_exp.ref(),
-                       divisor.ref());
+    kernel_of("cross_entropy", logits, &LossKernels::cross_entropy)(workspace, x.ref(), ids.ref(), optional_ref(weight),
+                                                                    terms, y.ref(), log_sum_exp.ref(), divisor.ref());
   }
   return record("cross_entropy", y, {logits},
                 [=, from = logits.shape(), saved_x = SavedTensor(x, "logits"), saved_ids = SavedTensor(ids, "target"),
                  saved_weight = SavedTensor(weight, "class_weight")](const Tensor& g, NeededMask) -> Gradients {
-                  const Tensor rows = saved_x.get(), gy = g.contiguous(), w = saved_weight.get();
+                  const Tensor rows = saved_x.get(), gy = kernel_input(g), w = saved_weight.get();
                   Tensor gx = Tensor::empty(rows.shape(), rows.options());
                   Workspace workspace(g.device());
-                  loss_kernels(g.device().type)
-                      .cross_entropy_backward(workspace, gy.ref(), rows.ref(), saved_ids.get().ref(), optional_ref(w),
-                                              terms, log_sum_exp.ref(), divisor.ref(), gx.ref());
+                  kernel_of("cross_entropy", g, &LossKernels::cross_entropy_backward)(
+                      workspace, gy.ref(), rows.ref(), saved_ids.get().ref(), optional_ref(w), terms, log_sum_exp.ref(),
+                      divisor.ref(), gx.ref());
                   return {reshape(gx, from)};
                 });
 }
 
 Tensor cross_entropy_soft(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
   const CrossEntropyTerms terms = check_cross_entropy("cross_entropy_soft", logits, target, options);
-  check_alike("cross_entropy_soft", "logits", logits, "target", target);
+  check_same_dtype("cross_entropy_soft", logits, target);
   if (target.shape() != logits.shape()) {
     throw ShapeError(
         format("[cross_entropy_soft] target {} for logits {}; expected equal shapes; for class ids use "
@@ -114,56 +104,57 @@ Tensor cross_entropy_soft(const Tensor& logits, const Tensor& target, const Cros
                to_string(target.shape()), to_string(logits.shape())));
   }
   const Tensor x = rows_of(logits), t = rows_of(target);
-  const Tensor weight = options.class_weight.defined() ? options.class_weight.detach().contiguous() : Tensor();
+  const Tensor weight = options.class_weight.defined() ? kernel_input(options.class_weight) : Tensor();
   Shape places = logits.shape();
   places.erase(1);
   Tensor y = Tensor::empty(terms.reduction.reduce ? Shape{} : places, logits.options());
   Tensor log_sum_exp = Tensor::empty({x.shape()[0], x.shape()[2]}, {.dtype = DType::f64, .device = logits.device()});
   {
     Workspace workspace(logits.device());
-    loss_kernels(logits.device().type)
-        .cross_entropy_soft(workspace, x.ref(), t.ref(), optional_ref(weight), terms, y.ref(), log_sum_exp.ref());
+    kernel_of("cross_entropy_soft", logits, &LossKernels::cross_entropy_soft)(
+        workspace, x.ref(), t.ref(), optional_ref(weight), terms, y.ref(), log_sum_exp.ref());
   }
   return record("cross_entropy_soft", y, {logits},
                 [=, from = logits.shape(), saved_x = SavedTensor(x, "logits"), saved_t = SavedTensor(t, "target"),
                  saved_weight = SavedTensor(weight, "class_weight")](const Tensor& g, NeededMask) -> Gradients {
-                  const Tensor rows = saved_x.get(), gy = g.contiguous(), w = saved_weight.get();
+                  const Tensor rows = saved_x.get(), gy = kernel_input(g), w = saved_weight.get();
                   Tensor gx = Tensor::empty(rows.shape(), rows.options());
                   Workspace workspace(g.device());
-                  loss_kernels(g.device().type)
-                      .cross_entropy_soft_backward(workspace, gy.ref(), rows.ref(), saved_t.get().ref(),
-                                                   optional_ref(w), terms, log_sum_exp.ref(), gx.ref());
+                  kernel_of("cross_entropy_soft", g, &LossKernels::cross_entropy_soft_backward)(
+                      workspace, gy.ref(), rows.ref(), saved_t.get().ref(), optional_ref(w), terms, log_sum_exp.ref(),
+                      gx.ref());
                   return {reshape(gx, from)};
                 });
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
-  check_floating("mse_loss", "x", x);
-  check_alike("mse_loss", "x", x, "y", y);
+  check_floating("mse_loss", x);
+  check_same_dtype("mse_loss", x, y);
+  check_same_device("mse_loss", x, y);
   if (x.shape() != y.shape()) {
     throw ShapeError(format("[mse_loss] shapes differ: x {}, y {}; nothing is broadcast here; use expand",
                             to_string(x.shape()), to_string(y.shape())));
   }
   const LossReduction terms{reduction != Reduction::none, reduction == Reduction::mean};
-  const Tensor left = x.detach().contiguous(), right = y.detach().contiguous();
+  const Tensor left = kernel_input(x), right = kernel_input(y);
   Tensor out = Tensor::empty(terms.reduce ? Shape{} : x.shape(), x.options());
   {
     Workspace workspace(x.device());
-    loss_kernels(x.device().type).mse(workspace, left.ref(), right.ref(), terms, out.ref());
+    kernel_of("mse_loss", x, &LossKernels::mse)(workspace, left.ref(), right.ref(), terms, out.ref());
   }
-  return record(
-      "mse_loss", out, {x, y},
-      [terms, saved_x = SavedTensor(left, "x"), saved_y = SavedTensor(right, "y")](const Tensor& g,
-                                                                                   NeededMask needed) -> Gradients {
-        const Tensor a = saved_x.get(), b = saved_y.get(), gy = g.contiguous();
-        Workspace workspace(g.device());
-        const auto gradient = [&](double sign) {
-          Tensor gx = Tensor::empty(a.shape(), a.options());
-          loss_kernels(g.device().type).mse_backward(workspace, gy.ref(), a.ref(), b.ref(), terms, sign, gx.ref());
-          return gx;
-        };
-        return {needed[0] ? gradient(1) : Tensor(), needed[1] ? gradient(-1) : Tensor()};
-      });
+  return record("mse_loss", out, {x, y},
+                [terms, saved_x = SavedTensor(left, "x"), saved_y = SavedTensor(right, "y")](
+                    const Tensor& g, NeededMask needed) -> Gradients {
+                  const Tensor a = saved_x.get(), b = saved_y.get(), gy = kernel_input(g);
+                  Workspace workspace(g.device());
+                  const auto gradient = [&](double sign) {
+                    Tensor gx = Tensor::empty(a.shape(), a.options());
+                    kernel_of("mse_loss", g, &LossKernels::mse_backward)(workspace, gy.ref(), a.ref(), b.ref(), terms,
+                                                                         sign, gx.ref());
+                    return gx;
+                  };
+                  return {needed[0] ? gradient(1) : Tensor(), needed[1] ? gradient(-1) : Tensor()};
+                });
 }
 
 std::int64_t counted_targets(const Tensor& target, std::int64_t ignore_index) {

@@ -21,7 +21,7 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;        // 0 <= e <= 1: e/K of the target goes to each of the K classes
   std::int64_t ignore_index = -100;  // targets that do not count; class ids only
   Reduction reduction = Reduction::mean;
-  Tensor class_weight;  // (K), of the logits' dtype; undefined: all 1. Without a gradient
+  Tensor class_weight = {};  // (K), of the logits' dtype; undefined: all 1. Without a gradient
 };
 
 // Logits (N, K) and class ids (N), or (N, K, d...) and (N, d...), i64. With p = softmax over K, weights w and smoothing

@@ -7,6 +7,7 @@
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
+#include "ops/check.h"
 #include "ops/kernels/optim_step.h"
 
 namespace polygrad {
@@ -17,34 +18,14 @@ struct Named {
   const Tensor& tensor;
 };
 
-void check_floating(const char* op, const Named& x) {
-  if (x.tensor.dtype() != DType::f32 && x.tensor.dtype() != DType::f64) {
-    throw DTypeError(format("[{}] {} is {}; expected f32 or f64", op, x.name, describe(x.tensor)));
-  }
-}
-
 // `other` goes with `main`: same shape, dtype and device.
 void check_alike(const char* op, const Named& main, const Named& other) {
   if (other.tensor.shape() != main.tensor.shape()) {
     throw ShapeError(format("[{}] shapes differ: {} {}, {} {}", op, main.name, to_string(main.tensor.shape()),
                             other.name, to_string(other.tensor.shape())));
   }
-  if (other.tensor.dtype() != main.tensor.dtype()) {
-    throw DTypeError(format("[{}] dtypes differ: {} {}, {} {}; convert one with to()", op, main.name,
-                            to_string(main.tensor.dtype()), other.name, to_string(other.tensor.dtype())));
-  }
-  if (other.tensor.device() != main.tensor.device()) {
-    throw DeviceError(format("[{}] devices differ: {} on {}, {} on {}; move one with to()", op, main.name,
-                             to_string(main.tensor.device()), other.name, to_string(other.tensor.device())));
-  }
-}
-
-// All tensors of a list are on one device, where its one kernel call runs.
-void check_one_device(const char* op, const Tensor& first, const Tensor& other) {
-  if (other.device() != first.device()) {
-    throw DeviceError(format("[{}] tensors of one list on different devices: {} and {}", op, to_string(first.device()),
-                             to_string(other.device())));
-  }
+  check_same_dtype(op, main.tensor, other.tensor);
+  check_same_device(op, main.tensor, other.tensor);
 }
 
 void check_contiguous(const char* op, const Named& x) {
@@ -95,6 +76,14 @@ void check_number(const char* op, const char* name, Number value, bool valid, co
 
 bool at_least_zero(double value) { return value >= 0 && std::isfinite(value); }
 
+// The entry of the table of a device; throws where that has none.
+template <class Kernel>
+Kernel kernel_of(const char* op, Device device, Kernel OptimStepKernels::*entry) {
+  const Kernel kernel = optim_step_kernels(device.type).*entry;
+  require_kernel(op, kernel != nullptr, device.type);
+  return kernel;
+}
+
 std::vector<TensorRef> refs_of(const std::vector<Tensor>& tensors) {
   std::vector<TensorRef> refs;
   for (const Tensor& tensor : tensors) refs.push_back(tensor.ref());
@@ -106,9 +95,9 @@ std::vector<Tensor> present(const char* op, const std::vector<Tensor>& tensors) 
   std::vector<Tensor> found;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
-    check_floating(op, {"a tensor", tensor});
-    found.push_back(tensor.detach().contiguous());
-    check_one_device(op, found[0], tensor);
+    check_floating(op, tensor);
+    found.push_back(kernel_input(tensor));
+    check_same_device(op, found[0], tensor);
   }
   return found;
 }
@@ -116,7 +105,7 @@ std::vector<Tensor> present(const char* op, const std::vector<Tensor>& tensors) 
 void scale_all(const char* op, const std::vector<Tensor>& tensors, double factor) {
   Memory memory;
   for (const Tensor& tensor : tensors) {
-    check_floating(op, {"x", tensor});
+    check_floating(op, tensor);
     check_contiguous(op, {"x", tensor});
     memory.writes({"x", tensor});
   }
@@ -125,8 +114,8 @@ void scale_all(const char* op, const std::vector<Tensor>& tensors, double factor
   for (const Tensor& tensor : tensors) begin_in_place(op, tensor);
   const std::vector<TensorRef> refs = refs_of(tensors);
   Workspace workspace(tensors[0].device());
-  optim_step_kernels(tensors[0].device().type)
-      .scale(workspace, refs.data(), static_cast<std::int64_t>(refs.size()), factor);
+  kernel_of(op, tensors[0].device(), &OptimStepKernels::scale)(workspace, refs.data(),
+                                                               static_cast<std::int64_t>(refs.size()), factor);
 }
 
 }  // namespace
@@ -150,14 +139,14 @@ void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options)
   for (const AdamWTensors& t : tensors) {
     const Named param{"param", t.param}, grad{"grad", t.grad};
     const Named mean{"exp_avg", t.exp_avg}, square{"exp_avg_sq", t.exp_avg_sq};
-    check_floating(op, param);
+    check_floating(op, t.param);
     for (const Named& other : {grad, mean, square}) check_alike(op, param, other);
     for (const Named& written : {param, mean, square}) {
       check_contiguous(op, written);
       memory.writes(written);
     }
-    check_one_device(op, tensors[0].param, t.param);
-    gradients.push_back(t.grad.detach().contiguous());
+    check_same_device(op, tensors[0].param, t.param);
+    gradients.push_back(kernel_input(t.grad));
     memory.reads({"grad", gradients.back()});
   }
   memory.check_apart(op);
@@ -176,7 +165,8 @@ void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options)
                              .eps = options.eps};
   const Device device = tensors[0].param.device();
   Workspace workspace(device);
-  optim_step_kernels(device.type).adamw(workspace, refs.data(), static_cast<std::int64_t>(refs.size()), factors);
+  kernel_of(op, device, &OptimStepKernels::adamw)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
+                                                  factors);
 }
 
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const SgdStep& options) {
@@ -200,10 +190,10 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
   Memory memory;
   for (const SgdTensors& t : tensors) {
     const Named param{"param", t.param}, grad{"grad", t.grad}, buffer{"momentum_buffer", t.momentum_buffer};
-    check_floating(op, param);
+    check_floating(op, t.param);
     check_alike(op, param, grad);
     check_contiguous(op, param);
-    check_one_device(op, tensors[0].param, t.param);
+    check_same_device(op, tensors[0].param, t.param);
     memory.writes(param);
     if (moves) {
       if (!t.momentum_buffer.defined()) {
@@ -214,7 +204,7 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
       check_contiguous(op, buffer);
       memory.writes(buffer);
     }
-    gradients.push_back(t.grad.detach().contiguous());
+    gradients.push_back(kernel_input(t.grad));
     memory.reads({"grad", gradients.back()});
   }
   memory.check_apart(op);
@@ -233,7 +223,8 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
                            .first = options.first};
   const Device device = tensors[0].param.device();
   Workspace workspace(device);
-  optim_step_kernels(device.type).sgd(workspace, refs.data(), static_cast<std::int64_t>(refs.size()), factors);
+  kernel_of(op, device, &OptimStepKernels::sgd)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
+                                                factors);
 }
 
 double global_norm(const std::vector<Tensor>& tensors) {
@@ -241,16 +232,16 @@ double global_norm(const std::vector<Tensor>& tensors) {
   if (found.empty()) return 0;
   const std::vector<TensorRef> refs = refs_of(found);
   const auto count = static_cast<std::int64_t>(refs.size());
-  const OptimStepKernels& kernels = optim_step_kernels(found[0].device().type);
-  Workspace workspace(found[0].device());
-  const double sum = kernels.sum_squares(workspace, refs.data(), count, 1);
+  const Device device = found[0].device();
+  const auto sum_squares = kernel_of("global_norm", device, &OptimStepKernels::sum_squares);
+  Workspace workspace(device);
+  const double sum = sum_squares(workspace, refs.data(), count, 1);
   // Far from the ends of f64's range no square overflowed, and those that underflowed don't matter.
   if (std::isfinite(sum) && sum > 1e-280) return std::sqrt(sum);
-  const double largest = kernels.max_abs(workspace, refs.data(), count);
+  const double largest = kernel_of("global_norm", device, &OptimStepKernels::max_abs)(workspace, refs.data(), count);
   if (largest == 0 || !std::isfinite(largest)) return largest;
   const int exponent = std::clamp(-std::ilogb(largest), -1000, 1000);  // a power of two scales without rounding
-  return std::ldexp(std::sqrt(kernels.sum_squares(workspace, refs.data(), count, std::ldexp(1.0, exponent))),
-                    -exponent);
+  return std::ldexp(std::sqrt(sum_squares(workspace, refs.data(), count, std::ldexp(1.0, exponent))), -exponent);
 }
 
 void scale_(Tensor x, double factor) { scale_all("scale_", {std::move(x)}, factor); }
@@ -293,9 +284,9 @@ void ema_update(const std::vector<Tensor>& ema, const std::vector<Tensor>& value
     check_contiguous(op, average);
     memory.writes(average);
     averages.push_back(ema[i]);
-    contiguous_values.push_back(values[i].detach().contiguous());
+    contiguous_values.push_back(kernel_input(values[i]));
     memory.reads({"value", contiguous_values.back()});
-    check_one_device(op, averages[0], ema[i]);
+    check_same_device(op, averages[0], ema[i]);
   }
   memory.check_apart(op);
   std::vector<EmaRefs> refs;
@@ -307,7 +298,8 @@ void ema_update(const std::vector<Tensor>& ema, const std::vector<Tensor>& value
   if (averages.empty()) return;
   const Device device = averages[0].device();
   Workspace workspace(device);
-  optim_step_kernels(device.type).ema(workspace, refs.data(), static_cast<std::int64_t>(refs.size()), 1 - decay);
+  kernel_of(op, device, &OptimStepKernels::ema)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
+                                                1 - decay);
 }
 
 }  // namespace polygrad

@@ -4,9 +4,10 @@
 // of models/optim hold the state and call them. Each takes one tensor or a list of them: a list is one kernel call, cut
 // into chunks across all of its tensors, which is what a model with 150 small parameters wants.
 // What is written is passed by value (a handle) and follows the in-place rule of engine/tensor.h: parameters that need
-// a gradient are written under a NoGradGuard only. It must be contiguous and lie nowhere on another argument of the
-// same update (ValueError). f32 and f64; a gradient has its parameter's shape (ShapeError) and dtype (DTypeError). No
-// gradients: these are no part of a graph. Results are the same bits for any number of threads.
+// a gradient are written under a NoGradGuard only. It must be contiguous and share no memory with another argument of
+// the same call (ValueError; so a list holds each tensor once). f32 and f64; a gradient has its parameter's shape
+// (ShapeError) and dtype (DTypeError). No gradients: these are no part of a graph. Results are the same bits for any
+// number of threads.
 #pragma once
 
 #include <cstdint>

@@ -200,14 +200,11 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   const int added = shape.dim() - x.dim();
   Shape target = shape, strides = shape;
   bool fits = added >= 0;
-  std::vector<int> repeated;  // dimensions of the result that are not in x
   for (int i = 0; fits && i < shape.dim(); ++i) {
     const std::int64_t from = i < added ? 1 : x.shape()[i - added];
     if (shape[i] == -1 && i >= added) target[i] = from;
     fits = target[i] >= 0 && (from == 1 || target[i] == from);
-    const bool repeats = i < added || target[i] != from;
-    strides[i] = repeats ? 0 : x.strides()[i - added];
-    if (repeats) repeated.push_back(i);
+    strides[i] = i < added || target[i] != from ? 0 : x.strides()[i - added];
   }
   if (!fits) {
     throw ShapeError(
@@ -216,9 +213,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
                to_string(x.shape()), to_string(shape)));
   }
   return record("expand", make_view(x, target, strides, 0), {x},
-                [from = x.shape(), repeated](const Tensor& g, NeededMask) -> Gradients {
-                  return {repeated.empty() ? g : reshape(sum(g, repeated), from)};
-                });
+                [from = x.shape()](const Tensor& g, NeededMask) -> Gradients { return {sum_to_shape(g, from)}; });
 }
 
 }  // namespace polygrad
