@@ -38,6 +38,7 @@ std::unique_ptr<Vit> build(const json& config, const std::string& phi, const std
   VitConfig vit;
   vit.image_size = {config["image"][0], config["image"][1]};
   vit.patch_size = {config["patch"][0], config["patch"][1]};
+  vit.in_channels = config.value("channels", 3);
   vit.embed_dim = config["dim"];
   vit.num_heads = config["heads"];
   vit.depth = config["depth"];
