@@ -34,8 +34,7 @@ class Config {
   // The same for a value that a flag gives (--data DIR): `origin` stands in messages.
   void set_value(std::string_view key, const JsonValue& value, const std::string& origin);
 
-  // --- reading; an unknown key or a wrong type is an InternalError
-  // ----------------------------------------------------
+  // --- reading; an unknown key or a wrong type is an InternalError -------------------------------------------------
   bool is_null(std::string_view key) const;  // left open: the data or the model decides
   bool flag(std::string_view key) const;
   std::int64_t integer(std::string_view key) const;

@@ -64,7 +64,7 @@ std::vector<std::int64_t> steps_in(const fs::path& checkpoints) {
 
 // Under another name first, so that a kill in the middle leaves no half-empty folder with a checkpoint's name.
 void remove_checkpoint(const fs::path& folder) {
-  const fs::path temporary = folder.parent_path() / (kTemporaryPrefix + folder.filename().string());
+  const fs::path temporary = folder.parent_path() / (kTemporaryPrefix + ("removed-" + folder.filename().string()));
   std::error_code error;
   fs::remove_all(temporary, error);
   fs::rename(folder, temporary, error);
