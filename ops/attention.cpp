@@ -130,7 +130,7 @@ struct Settings {
   AttentionPath path = AttentionPath::tiled;
   std::int32_t phi = attention_activation::kSoftmax;
   double score_scale = 1;
-  double inverse_divisor = 1;
+  double divisor = 1;
   AttentionDropout dropout;
 };
 
@@ -140,7 +140,7 @@ Settings make_settings(const AttentionParams& params, const Dimensions& d) {
   settings.score_scale = params.score_scale != 0
                              ? params.score_scale
                              : 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(d.head_dim, 1)));
-  settings.inverse_divisor = params.phi.is_softmax() ? 1 : 1 / params.divisor;
+  settings.divisor = params.phi.is_softmax() ? 1 : params.divisor;
   return settings;
 }
 
@@ -221,7 +221,7 @@ AttentionProblem make_problem(const Settings& settings, const TensorRef& q, cons
   problem.regions = optional_ref(masks.regions);
   problem.phi = settings.phi;
   problem.score_scale = settings.score_scale;
-  problem.inverse_divisor = settings.inverse_divisor;
+  problem.divisor = settings.divisor;
   problem.dropout = settings.dropout;
   return problem;
 }

@@ -105,7 +105,7 @@ void products_by_token(const TensorRef& rows_ref, const T* matrices, bool transp
 
 template <class T>
 T factor_of(const AttentionProblem& problem) {
-  return static_cast<T>(problem.score_scale * problem.inverse_divisor);
+  return static_cast<T>(problem.score_scale / problem.divisor);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void probabilities(const AttentionProblem& problem, const Block& block, T* p) {
   const std::int64_t count = block.rows * block.cols;
   phi_loops<T>(problem.phi).value(p, count);
   hide_pairs(problem, block, T(0), p);
-  const T inverse_divisor = static_cast<T>(problem.inverse_divisor);
+  const T inverse_divisor = static_cast<T>(1 / problem.divisor);
   for (std::int64_t i = 0; i < count; ++i) p[i] *= inverse_divisor;
 }
 
@@ -70,7 +70,7 @@ void score_gradient(const AttentionProblem& problem, const Block& block, const T
   compute_scores(problem, block, scores);
   phi_loops<T>(problem.phi).gradient(scores, dp, count);
   hide_pairs(problem, block, T(0), dp);
-  const T inverse_divisor = static_cast<T>(problem.inverse_divisor);
+  const T inverse_divisor = static_cast<T>(1 / problem.divisor);
   for (std::int64_t i = 0; i < count; ++i) dp[i] *= inverse_divisor;
 }
 

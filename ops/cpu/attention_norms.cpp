@@ -97,8 +97,7 @@ Squares elementwise_squares(const HeadProblem& head, const Block& block, double*
     sum.j_q += head.x.squares[block.row + i] * with_keys;
     sum.j_k += head.q.squares[block.row + i] * with_tokens;
   }
-  const double inverse = p.inverse_divisor * p.inverse_divisor, scale = p.score_scale * p.score_scale;
-  return {sum.a * inverse, sum.j_s * inverse, sum.j_q * inverse * scale, sum.j_k * inverse * scale};
+  return sum;
 }
 
 // spread[i] = Σ_j f_ij² ‖r_j - r̄_i‖² with r̄_i = Σ_j f_ij r_j, as Σ f² ‖r‖² - 2 r̄·(Σ f² r) + ‖r̄‖² Σ f²: two products.
@@ -148,19 +147,21 @@ Squares softmax_squares(Workspace& workspace, const HeadProblem& head, const Blo
   double* mean = workspace.allocate<double>(kPanel * width);
   double* heavy = workspace.allocate<double>(kPanel * width);
   double* spread = workspace.allocate<double>(kPanel);
-  const double scale = head.problem.score_scale * head.problem.score_scale;
   spread_of_rows(s, squared, block, head.k, mean, heavy, spread);
-  for (std::int64_t i = 0; i < block.rows; ++i) sum.j_q += scale * head.x.squares[block.row + i] * spread[i];
+  for (std::int64_t i = 0; i < block.rows; ++i) sum.j_q += head.x.squares[block.row + i] * spread[i];
   spread_of_rows(s, squared, block, head.x, mean, heavy, spread);
-  for (std::int64_t i = 0; i < block.rows; ++i) sum.j_k += scale * head.q.squares[block.row + i] * spread[i];
+  for (std::int64_t i = 0; i < block.rows; ++i) sum.j_k += head.q.squares[block.row + i] * spread[i];
   return sum;
 }
 
-void write_roots(const Squares& squares, std::int64_t head, std::int64_t heads, double* norms) {
-  norms[head] = std::sqrt(squares.a);
-  norms[heads + head] = std::sqrt(squares.j_s);
-  norms[2 * heads + head] = std::sqrt(squares.j_q);
-  norms[3 * heads + head] = std::sqrt(squares.j_k);
+// The sums lack 1/c² and, the last two, score_scale².
+void write_roots(const AttentionProblem& problem, const Squares& squares, std::int64_t head, std::int64_t heads,
+                 double* norms) {
+  const double divisor = std::abs(problem.divisor), scale = std::abs(problem.score_scale);
+  norms[head] = std::sqrt(squares.a) / divisor;
+  norms[heads + head] = std::sqrt(squares.j_s) / divisor;
+  norms[2 * heads + head] = scale * std::sqrt(squares.j_q) / divisor;
+  norms[3 * heads + head] = scale * std::sqrt(squares.j_k) / divisor;
 }
 
 // φ = x without bias and regions: every sum over pairs is a product of sums over tokens, so the cost is O(N (d² + D)):
@@ -194,9 +195,8 @@ Squares linear_squares(Workspace& workspace, const AttentionProblem& problem, co
   gemm_serial<double>(true, false, d, d, sizes.keys, 1.0, head.k.rows, d, head.k.rows, d, 0.0, gram_k, d);
   double inner = 0;
   for (std::int64_t e = 0; e < d * d; ++e) inner += gram_q[e] * gram_k[e];
-  const double inverse = problem.inverse_divisor * problem.inverse_divisor;
-  const double factor = inverse * problem.score_scale * problem.score_scale;
-  return {factor * (inner > 0 ? inner : 0), inverse * queries * keys, factor * x_queries * k, factor * q * x_keys};
+  const double scale = problem.score_scale * problem.score_scale;
+  return {scale * (inner > 0 ? inner : 0), queries * keys, x_queries * k, q * x_keys};
 }
 
 }  // namespace
@@ -210,8 +210,8 @@ void frobenius_norms(Workspace& workspace, const AttentionProblem& problem, cons
     parallel_for(0, heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t head = begin; head < end; ++head) {
         Workspace scratch;
-        write_roots(linear_squares<T>(scratch, problem, x, head / sizes.heads, head % sizes.heads), head, heads,
-                    norms.as<double>());
+        write_roots(problem, linear_squares<T>(scratch, problem, x, head / sizes.heads, head % sizes.heads), head,
+                    heads, norms.as<double>());
       }
     });
     return;
@@ -248,7 +248,7 @@ void frobenius_norms(Workspace& workspace, const AttentionProblem& problem, cons
       sum.j_q += part.j_q;
       sum.j_k += part.j_k;
     }
-    write_roots(sum, head, heads, norms.as<double>());
+    write_roots(problem, sum, head, heads, norms.as<double>());
   }
 }
 

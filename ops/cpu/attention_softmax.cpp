@@ -19,6 +19,14 @@ POLYGRAD_INLINE T exp_difference(T a, T b) {
   return a < lowest ? T(0) : math::exp(a - b);
 }
 
+template <class T>
+POLYGRAD_INLINE T sum_of(T (&lanes)[kLanes]) {
+  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::int64_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  return lanes[0];
+}
+
 }  // namespace
 
 template <class T>
@@ -43,10 +51,18 @@ T row_sum(const T* s, std::int64_t n) {
     for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] += s[j + l];
   }
   for (std::int64_t l = 0; j + l < n; ++l) lanes[l] += s[j + l];
-  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (std::int64_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  return sum_of(lanes);
+}
+
+template <class T>
+T row_product(const T* a, const T* b, std::int64_t n) {
+  T lanes[kLanes] = {};
+  std::int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] += a[j + l] * b[j + l];
   }
-  return lanes[0];
+  for (std::int64_t l = 0; j + l < n; ++l) lanes[l] += a[j + l] * b[j + l];
+  return sum_of(lanes);
 }
 
 template <class T>
@@ -75,6 +91,7 @@ void softmax_gradient_row(const T* p, T* dp, std::int64_t n, T inner) {
 
 #define POLYGRAD_INSTANTIATE(T)                                                   \
   template T row_maximum<T>(const T*, std::int64_t, T);                           \
+  template T row_product<T>(const T*, const T*, std::int64_t);                    \
   template T row_sum<T>(const T*, std::int64_t);                                  \
   template void exponentiate<T>(T*, std::int64_t, T, T);                          \
   template void softmax_next_tile<T>(T*, std::int64_t, std::int64_t, T*, T*, T*); \

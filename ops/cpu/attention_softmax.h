@@ -13,6 +13,8 @@ template <class T>
 T row_maximum(const T* s, std::int64_t n, T at_least);
 template <class T>
 T row_sum(const T* s, std::int64_t n);
+template <class T>
+T row_product(const T* a, const T* b, std::int64_t n);  // Σ a_j b_j
 
 // s <- e^(s - maximum) · factor for one row. A maximum of -infinity (nothing but hidden pairs) gives zeros.
 template <class T>

@@ -107,7 +107,7 @@ void elementwise_panel(const AttentionProblem& problem, const TiledPlan& plan, c
     phi.value(p, block.rows * block.cols);
     hide_pairs(problem, block, T(0), p);
     drop_entries(problem, block, p);
-    gemm_serial<T>(false, false, block.rows, sizes.head_dim, block.cols, static_cast<T>(problem.inverse_divisor), p,
+    gemm_serial<T>(false, false, block.rows, sizes.head_dim, block.cols, static_cast<T>(1 / problem.divisor), p,
                    block.cols, v.at(block.col), v.stride, T(1), out.at(block.row), out.stride);
   });
 }
@@ -238,22 +238,7 @@ void elementwise_gradient(const AttentionProblem& problem, const Block& block, T
   drop_entries(problem, block, s, dp);
 }
 
-// The same for softmax: p = e^(s - m) / sum; dS_ij = p_ij (Z_ij dP_ij - D_i), and s leaves as p∘Z.
-// D_i = Σ_j p_ij Z_ij dP_ij = Σ_j p_ij Z_ij (G_i · v_j) = G_i · O_i, so it needs no second pass over the row.
-template <class T>
-void softmax_gradient(const AttentionProblem& problem, const Block& block, const RowStatistics<T>& statistics,
-                      const T* inner, T* s, T* dp) {
-  hide_pairs(problem, block, -std::numeric_limits<T>::infinity(), s);
-  drop_entries(problem, block, dp);
-  for (std::int64_t i = 0; i < block.rows; ++i) {
-    exponentiate(s + i * block.cols, block.cols, statistics.maximum[block.row + i],
-                 statistics.inverse_sum[block.row + i]);
-    softmax_gradient_row(s + i * block.cols, dp + i * block.cols, block.cols, inner[i]);
-  }
-  drop_entries(problem, block, s);
-}
-
-// inner[i] = G_i · O_i.
+// D_i = Σ_j p_ij Z_ij dP_ij of a row in several tiles: = Σ_j p_ij Z_ij (G_i · v_j) = G_i · O_i, without a second pass.
 template <class T>
 void row_products(const Rows<const T>& grad, const Rows<const T>& out, Range rows, std::int64_t width, T* inner) {
   for (std::int64_t i = rows.begin; i < rows.end; ++i) {
@@ -261,6 +246,22 @@ void row_products(const Rows<const T>& grad, const Rows<const T>& out, Range row
     for (std::int64_t e = 0; e < width; ++e) sum += static_cast<double>(grad.at(i)[e]) * out.at(i)[e];
     inner[i - rows.begin] = static_cast<T>(sum);
   }
+}
+
+// The same for softmax: p = e^(s - m) / sum; dS_ij = p_ij (Z_ij dP_ij - D_i), and s leaves as p∘Z. `inner` holds D;
+// null where a tile is the whole row, which then gives D itself (and a row's dS adds up to 0 as closely as it can).
+template <class T>
+void softmax_gradient(const AttentionProblem& problem, const Block& block, const RowStatistics<T>& statistics,
+                      const T* inner, T* s, T* dp) {
+  hide_pairs(problem, block, -std::numeric_limits<T>::infinity(), s);
+  drop_entries(problem, block, dp);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    T* p = s + i * block.cols;
+    T* ds = dp + i * block.cols;
+    exponentiate(p, block.cols, statistics.maximum[block.row + i], statistics.inverse_sum[block.row + i]);
+    softmax_gradient_row(p, ds, block.cols, inner != nullptr ? inner[i] : row_product(p, ds, block.cols));
+  }
+  drop_entries(problem, block, s);
 }
 
 }  // namespace
@@ -300,8 +301,8 @@ void tiled_backward(Workspace& workspace, const AttentionProblem& problem, const
   const KeyGradients<T> key_gradients(workspace, gradients.dk, plan, sizes);
   const KeyGradients<T> value_gradients(workspace, gradients.dv, plan, sizes);
   const BiasGradient<T> bias_gradient(workspace, gradients.dbias, plan);
-  const T inverse_divisor = static_cast<T>(problem.inverse_divisor);
-  const T score_factor = static_cast<T>(problem.score_scale * problem.inverse_divisor);
+  const T inverse_divisor = static_cast<T>(1 / problem.divisor);
+  const T score_factor = static_cast<T>(problem.score_scale / problem.divisor);
   const std::int64_t d = sizes.head_dim;
 
   parallel_for(0, plan.tasks, plan.grain, [&](std::int64_t begin, std::int64_t end) {
@@ -309,7 +310,7 @@ void tiled_backward(Workspace& workspace, const AttentionProblem& problem, const
     const Buffers<T> buffers(scratch, plan, true);
     T* s = buffers.scores;
     T* ds = buffers.gradients;
-    T* inner = buffers.row_value;
+    T* inner = is_softmax(problem) && plan.tiles > 1 ? buffers.row_value : nullptr;
     for (std::int64_t index = begin; index < end; ++index) {
       const Task task(plan, sizes, index);
       task.for_batches(plan, sizes, [&](std::int64_t b) {
@@ -327,7 +328,7 @@ void tiled_backward(Workspace& workspace, const AttentionProblem& problem, const
         task.for_panels(plan, sizes, [&](Range panel) {
           if (dq.present()) fill_rows(dq, panel, d, T(0));
           const Range rows = trim(query_mask_of(problem, b), panel);
-          if (is_softmax(problem)) row_products(g, head_rows<const T>(out, b, h), rows, d, inner);
+          if (inner != nullptr) row_products(g, head_rows<const T>(out, b, h), rows, d, inner);
           for_tiles(problem, plan, sizes, b, h, rows, [&](const Block& block) {
             compute_scores(problem, block, s);
             gemm_serial<T>(false, true, block.rows, block.cols, d, T(1), g.at(block.row), g.stride, v.at(block.col),

@@ -6,18 +6,13 @@
 
 #include "engine/parallel.h"
 #include "engine/philox.h"
+#include "ops/cpu/floating.h"
 
 namespace polygrad {
 namespace {
 
 constexpr std::int64_t kBlock = 256;    // elements whose words are drawn together; a multiple of 4
 constexpr std::int64_t kChunk = 16384;  // elements of a chunk; a multiple of kBlock
-
-template <class F>
-void dispatch_floating(DType dtype, const F& f) {
-  if (dtype == DType::f64) return f(double{});
-  f(float{});
-}
 
 // A tensor as samples of `length` elements each.
 struct Samples {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/parallel.h"
+#include "ops/cpu/floating.h"
 
 namespace polygrad {
 namespace {
@@ -31,12 +32,6 @@ void dispatch_size(DType dtype, const F& f) {
     case DType::boolean:
       return f(std::uint8_t{});
   }
-}
-
-template <class F>
-void dispatch_floating(DType dtype, const F& f) {
-  if (dtype == DType::f64) return f(double{});
-  f(float{});
 }
 
 std::int64_t first_outside(Workspace& workspace, const TensorRef& ids, std::int64_t size, const std::int64_t* allowed) {

@@ -8,18 +8,13 @@
 
 #include "engine/math.h"
 #include "engine/parallel.h"
+#include "ops/cpu/floating.h"
 
 namespace polygrad {
 namespace {
 
 constexpr std::int64_t kChunk = 16384;  // elements of a chunk
 constexpr int kLanes = 16;              // partial results of a reduction, so that it becomes vector instructions
-
-template <class F>
-void dispatch_floating(DType dtype, const F& f) {
-  if (dtype == DType::f64) return f(double{});
-  f(float{});
-}
 
 // Logits (N, K, S) and the rows in them.
 struct Rows {

@@ -101,8 +101,7 @@ Gemm<T> describe_linear(const TensorRef& x, const TensorRef& weight, const Tenso
   return describe_product<T>(x, turned, y);
 }
 
-// --- epilogues: on blocks of contiguous (rows, out) results
-// -----------------------------------------------------------
+// --- epilogues: on blocks of contiguous (rows, out) results --------------------------------------------------------
 
 template <class T>
 void linear_kernel(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
@@ -158,8 +157,7 @@ void linear_gelu_kernel(Workspace& workspace, const TensorRef& x, const TensorRe
   gemm(workspace, product, epilogue);
 }
 
-// --- column sums
-// ------------------------------------------------------------------------------------------------------
+// --- column sums ---------------------------------------------------------------------------------------------------
 
 // sums[j] = sum over i of row(i)[j], where row(i) is called once for each row and may compute it. Groups of kSumRows
 // rows are summed in T, the groups then in f64, both in order.
@@ -219,8 +217,7 @@ void linear_gelu_backward_kernel(Workspace& workspace, const TensorRef& grad_y, 
               });
 }
 
-// --- the table
-// --------------------------------------------------------------------------------------------------------
+// --- the table -----------------------------------------------------------------------------------------------------
 
 void matmul(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
   out.dtype == DType::f32 ? matmul_kernel<float>(workspace, a, b, out) : matmul_kernel<double>(workspace, a, b, out);

@@ -6,18 +6,13 @@
 
 #include "engine/math.h"
 #include "engine/parallel.h"
+#include "ops/cpu/floating.h"
 
 namespace polygrad {
 namespace {
 
 constexpr std::int64_t kChunk = 16384;  // elements; no chunk holds elements of two tensors
 constexpr int kLanes = 16;              // partial sums of a reduction, so that it becomes vector instructions
-
-template <class F>
-void dispatch_floating(DType dtype, const F& f) {
-  if (dtype == DType::f64) return f(double{});
-  f(float{});
-}
 
 // The chunks of a list: starts[i] is the first chunk of tensor i.
 struct Chunks {

@@ -34,7 +34,7 @@ struct AttentionProblem {
   TensorRef regions;      // i32 (G, N) contiguous, N = Nq = Nk, or absent; batch b uses b % G
   std::int32_t phi = -1;  // position in ActivationList, or kSoftmax
   double score_scale = 1;
-  double inverse_divisor = 1;  // 1/c; 1 for softmax
+  double divisor = 1;  // c; 1 for softmax
   AttentionDropout dropout;
 };
 
