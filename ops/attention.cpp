@@ -386,14 +386,14 @@ Tensor attention_map(const Tensor& q, const Tensor& k, const AttentionParams& pa
   const Tensor q_rows = with_plain_rows(q, 2), k_rows = with_plain_rows(k, 2);
   const AttentionMasks used = plain(masks);
   const Shape shape{d.batch, d.heads, d.queries, d.keys};
-  if (d.empty()) return non_differentiable(op, zeros(shape, q.options()));
+  if (d.empty()) return non_differentiable("attention_map", zeros(shape, q.options()));
   Tensor map = Tensor::empty(shape, q.options());
   const AttentionKernels& kernels = attention_kernels(q.device().type);
   require_kernel(op, kernels.map != nullptr, q.device().type);
   Workspace workspace(q.device());
   kernels.map(workspace, make_problem(make_settings(undropped, d), heads_of(q_rows), heads_of(k_rows), {}, used),
               map.ref());
-  return non_differentiable(op, map);
+  return non_differentiable("attention_map", map);
 }
 
 AttentionNorms attention_norms(const Tensor& x, const Tensor& q, const Tensor& k, const AttentionParams& params,
@@ -426,7 +426,8 @@ AttentionNorms attention_norms(const Tensor& x, const Tensor& q, const Tensor& k
   }
   const Shape shape{d.batch, d.heads};
   const auto row = [&](std::int64_t i) {
-    return non_differentiable(op, make_view(all, shape, shape.contiguous_strides(), i * d.batch * d.heads));
+    return non_differentiable("attention_norms",
+                              make_view(all, shape, shape.contiguous_strides(), i * d.batch * d.heads));
   };
   return {row(0), row(1), row(2), row(3)};
 }
