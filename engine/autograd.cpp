@@ -66,8 +66,7 @@ bool has_overlap(const Tensor& tensor) {
 
 }  // namespace
 
-// --- guards
-// -----------------------------------------------------------------------------------------------------------
+// --- guards --------------------------------------------------------------------------------------------------------
 
 NoGradGuard::NoGradGuard() : previous_(recording) { recording = false; }
 NoGradGuard::~NoGradGuard() { recording = previous_; }
@@ -77,8 +76,7 @@ AnomalyGuard::AnomalyGuard() : previous_(anomaly) { anomaly = true; }
 AnomalyGuard::~AnomalyGuard() { anomaly = previous_; }
 bool anomaly_enabled() { return anomaly; }
 
-// --- saved tensors
-// ----------------------------------------------------------------------------------------------------
+// --- saved tensors -------------------------------------------------------------------------------------------------
 
 SavedTensor::SavedTensor(const Tensor& tensor, const char* argument) : argument_(argument) {
   if (!tensor.defined()) return;
@@ -96,8 +94,7 @@ Tensor SavedTensor::get() const {
   return tensor_;
 }
 
-// --- recording
-// --------------------------------------------------------------------------------------------------------
+// --- recording -----------------------------------------------------------------------------------------------------
 
 bool needs_grad(std::span<const Tensor> inputs) {
   if (!recording) return false;
@@ -192,12 +189,18 @@ Tensor make_view(const Tensor& tensor, const Shape& shape, const Shape& strides,
   TensorImpl& impl = *view.impl();
   impl.shape = shape;
   impl.strides = strides;
-  impl.offset += offset;
-  if (shape.numel() > 0) {
+  // Overflow counts as leaving: a wrapped sum could look like a place inside.
+  bool inside = !__builtin_add_overflow(impl.offset, offset, &impl.offset);
+  if (!inside || shape.numel() > 0) {
     std::int64_t lowest = impl.offset, highest = impl.offset;
-    for (int i = 0; i < shape.dim(); ++i) (strides[i] < 0 ? lowest : highest) += strides[i] * (shape[i] - 1);
+    for (int i = 0; i < shape.dim(); ++i) {
+      std::int64_t& bound = strides[i] < 0 ? lowest : highest;
+      std::int64_t reach = 0;
+      inside = inside && !__builtin_mul_overflow(strides[i], shape[i] - 1, &reach) &&
+               !__builtin_add_overflow(bound, reach, &bound);
+    }
     const std::int64_t available = static_cast<std::int64_t>(impl.storage->bytes / dtype_size(impl.dtype));
-    if (lowest < 0 || highest >= available) {
+    if (!inside || lowest < 0 || highest >= available) {
       throw IndexError(format("[make_view] shape {} with strides {} at offset {} leaves the storage of {} elements",
                               to_string(shape), to_string(strides), impl.offset, available));
     }
@@ -205,15 +208,15 @@ Tensor make_view(const Tensor& tensor, const Shape& shape, const Shape& strides,
   return view;
 }
 
-// --- adding gradients up
-// ----------------------------------------------------------------------------------------------
+// --- adding gradients up -------------------------------------------------------------------------------------------
 
 namespace {
 
-// Nobody else can see these elements, and they are just this tensor's.
+// Nobody else can see these elements, and they are just this tensor's. Memory that is not the allocator's may vanish with
+// its owner.
 bool sole_owner(const Tensor& tensor) {
   const std::shared_ptr<TensorImpl>& impl = tensor.impl();
-  return impl.use_count() == 1 && impl->storage.use_count() == 1 && tensor.is_contiguous() &&
+  return impl.use_count() == 1 && impl->storage.use_count() == 1 && impl->storage->owned && tensor.is_contiguous() &&
          impl->storage->bytes == static_cast<std::size_t>(tensor.numel()) * dtype_size(impl->dtype);
 }
 
@@ -259,8 +262,7 @@ void check_gradient(const Node& node, std::size_t input, const Tensor& gradient,
   }
 }
 
-// --- the walk
-// ---------------------------------------------------------------------------------------------------------
+// --- the walk ------------------------------------------------------------------------------------------------------
 
 class Walk {
  public:
@@ -466,8 +468,7 @@ std::vector<Tensor> grad(const Tensor& output, const std::vector<Tensor>& inputs
   return result;
 }
 
-// --- a tensor's autograd data
-// -----------------------------------------------------------------------------------------
+// --- a tensor's autograd data --------------------------------------------------------------------------------------
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!requires_grad()) {
@@ -550,8 +551,7 @@ void Tensor::set_post_accumulate_hook(std::function<void(Tensor&)> hook) {
   impl_->autograd_data().hook = std::move(hook);
 }
 
-// --- destruction
-// ------------------------------------------------------------------------------------------------------
+// --- destruction ---------------------------------------------------------------------------------------------------
 
 namespace detail {
 

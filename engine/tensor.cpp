@@ -77,8 +77,7 @@ const TensorImpl& Tensor::checked() const {
   return *impl_;
 }
 
-// --- making one
-// -------------------------------------------------------------------------------------------------------
+// --- making one ----------------------------------------------------------------------------------------------------
 
 Tensor Tensor::empty(const Shape& shape, const TensorOptions& options) {
   Tensor result(detail::make_impl(shape, options.dtype, options.device));
@@ -109,8 +108,7 @@ Tensor Tensor::from_blob(void* pointer, const Shape& shape, DType dtype, std::fu
       detail::wrap_storage(shape, dtype, std::make_shared<detail::Storage>(pointer, bytes, std::move(deleter))));
 }
 
-// --- what it is
-// -------------------------------------------------------------------------------------------------------
+// --- what it is ----------------------------------------------------------------------------------------------------
 
 const Shape& Tensor::shape() const { return checked().shape; }
 const Shape& Tensor::strides() const { return checked().strides; }
@@ -147,8 +145,12 @@ std::string describe(const Tensor& tensor) {
   return format("{} {} on {}", to_string(tensor.dtype()), to_string(tensor.shape()), to_string(tensor.device()));
 }
 
-// --- its elements
-// -----------------------------------------------------------------------------------------------------
+bool all_finite(const Tensor& tensor) {
+  FloatingPointGuard floating_point;
+  return engine_kernels(tensor.device().type).is_finite(tensor.ref());
+}
+
+// --- its elements --------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -207,8 +209,7 @@ POLYGRAD_INSTANTIATE(std::uint8_t)
 POLYGRAD_INSTANTIATE(bool)
 #undef POLYGRAD_INSTANTIATE
 
-// --- copies
-// -----------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -252,8 +253,7 @@ Tensor Tensor::detach() const {
   return detail::alias(*this);
 }
 
-// --- in place
-// ---------------------------------------------------------------------------------------------------------
+// --- in place ------------------------------------------------------------------------------------------------------
 
 Tensor& Tensor::fill_(double value) {
   begin_in_place("fill_", *this);

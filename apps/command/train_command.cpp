@@ -13,6 +13,7 @@
 #include "apps/training/evaluate.h"
 #include "apps/training/exit_code.h"
 #include "apps/training/experiment.h"
+#include "apps/training/presets.h"
 #include "apps/training/signals.h"
 #include "apps/training/trainer.h"
 #include "data/loader.h"
@@ -164,7 +165,7 @@ void print_schedule(const Config& config) {
   const std::int64_t steps_per_epoch =
       std::max<std::int64_t>(1, config.flag("train.drop_last") ? data.train->size() / per_step
                                                                : (data.train->size() + per_step - 1) / per_step);
-  print_line(stdout, build_schedule(config, steps_per_epoch, total_steps(config, steps_per_epoch)).table());
+  print_line(stdout, build_schedule(config, steps_per_epoch).table());
 }
 
 ExitCode train(const Flags& flags) {

@@ -120,8 +120,8 @@ const std::vector<ConfigKey>& config_keys() {
       integer("train.batch_size", "128", 1, "samples of one micro-batch"),
       integer("train.accumulate", "1", 1, "micro-batches of one optimizer step"),
       boolean("train.drop_last", "false", "leave an incomplete last batch of an epoch out"),
-      number("train.epochs", "10", 0, kAny, "passes over the training samples"),
-      integer("train.max_steps", "null", 1, "stop after so many optimizer steps; null: when the epochs are done"),
+      number("train.epochs", "null", 0, kAny, "passes over the training samples, which the schedule spans; null: as many as max_steps takes (10 where that is null too)"),
+      integer("train.max_steps", "null", 1, "stop after so many optimizer steps, on the same schedule; null: when the epochs are done"),
       number("train.clip_grad", "0", 0, kAny, "largest norm of all gradients together; 0: not clipped"),
       number("train.label_smoothing", "0", 0, 0.999, ""),
       number("train.ema_decay", "0", 0, 0.9999999, "of an average of the weights beside them; 0: none"),
@@ -134,7 +134,7 @@ const std::vector<ConfigKey>& config_keys() {
 
       boolean("probe.norms", "false", "log the norms of attention and of its Jacobians, per layer and head"),
       integer("probe.every_steps", "null", 1, "null: after each epoch"),
-      integer("probe.samples", "64", 1, "validation samples that are probed"),
+      integer("probe.samples", "64", 1, "training samples that are probed, the same ones each time, prepared as for evaluation"),
       special("probe.maps", KeyType::any_list, "[]", "attention maps to write: a list of {layer, head, reduce}"),
 
       free_at_resume(choice("eval.weights", "\"raw\"", "raw ema", "which weights are evaluated")),

@@ -60,8 +60,8 @@ std::string dry_run(const Config& config) {
                  .epochs = 0,
                  .transform = ImageTransform(experiment.augment)});
   const std::int64_t steps_per_epoch = (loader.batches_per_epoch() + accumulate - 1) / accumulate;
-  const std::int64_t total = total_steps(config, steps_per_epoch);
-  const Schedule schedule = build_schedule(config, steps_per_epoch, total);
+  const std::int64_t total = run_length(config, steps_per_epoch).steps;
+  const Schedule schedule = build_schedule(config, steps_per_epoch);
 
   std::string text =
       "configuration\n" + config.json() + "\n\nlayers, for a batch of " + format("{}", batch_size) + "\n";

@@ -60,8 +60,7 @@ ModelConfig model_config(const Config& config, std::int64_t classes, const Prepr
   result.dropout = config.number("model.dropout");
   result.drop_path = config.number("model.drop_path");
   result.phi = config.activations("attention.phi");
-  result.scale = config.is_word("attention.scale") ? config.text("attention.scale")
-                                                   : format("{}", config.number("attention.scale"));
+  result.scale = config.divisor("attention.scale");
   result.path = config.text("attention.path");
   result.attention_dropout = config.number("attention.dropout");
   result.seed = config.seed("seed");
@@ -125,17 +124,22 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& mo
       AdamWOptions{.beta1 = betas.at(0), .beta2 = betas.at(1), .eps = config.number("optimizer.eps")});
 }
 
-std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch) {
-  const std::int64_t of_epochs =
-      std::max<std::int64_t>(1, steps_of_epochs(config.number("train.epochs"), steps_per_epoch));
-  return std::min(of_epochs, config.integer_or("train.max_steps", of_epochs));
+RunLength run_length(const Config& config, std::int64_t steps_per_epoch) {
+  constexpr double kDefaultEpochs = 10;
+  if (config.is_null("train.epochs") && !config.is_null("train.max_steps")) {
+    const std::int64_t steps = config.integer("train.max_steps");
+    return {steps, steps};
+  }
+  const double epochs = config.number_or("train.epochs", kDefaultEpochs);
+  const std::int64_t all = std::max<std::int64_t>(1, steps_of_epochs(epochs, steps_per_epoch));
+  return {std::min(all, config.integer_or("train.max_steps", all)), all};
 }
 
-Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch, std::int64_t total) {
+Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch) {
   ScheduleConfig schedule;
   schedule.name = config.text("schedule.name");
   schedule.lr = config.number("optimizer.lr");
-  schedule.total_steps = total;
+  schedule.total_steps = run_length(config, steps_per_epoch).schedule_steps;
   schedule.warmup_steps = config.integer_or(
       "schedule.warmup_steps", steps_of_epochs(config.number_or("schedule.warmup_epochs", 0), steps_per_epoch));
   schedule.warmup_lr = config.number("schedule.warmup_lr");
@@ -176,7 +180,7 @@ Config overfit_config(Config config, std::int64_t samples) {
   set("schedule.warmup_steps", JsonValue::integer(0));
   set("train.batch_size", JsonValue::integer(samples));
   set("train.accumulate", JsonValue::integer(1));
-  set("train.epochs", JsonValue::real(static_cast<double>(steps)));
+  set("train.epochs", JsonValue());
   set("train.max_steps", JsonValue::integer(steps));
   set("train.eval_every_steps", JsonValue::integer(10));
   set("train.checkpoint_every_steps", JsonValue::integer(0));

@@ -36,10 +36,13 @@ Experiment build_experiment(const Config& config);
 std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input);
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model);
-// `steps_per_epoch`: optimizer steps.
-Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch, std::int64_t total_steps);
-// train.max_steps, or train.epochs times steps_per_epoch, whichever is smaller.
-std::int64_t total_steps(const Config& config, std::int64_t steps_per_epoch);
+// How many optimizer steps a run takes, and how many its schedule spans: train.max_steps ends a run early without bending
+// the learning rate's curve, unless train.epochs is null: then it is the length of both.
+struct RunLength {
+  std::int64_t steps = 0, schedule_steps = 0;
+};
+RunLength run_length(const Config& config, std::int64_t steps_per_epoch);
+Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch);
 
 // The configuration for `--overfit N`: constant learning rate, no augmentation, dropout or drop path, and the first N
 // training samples, which are validated on too (limit_train = N and one batch of N).

@@ -23,7 +23,7 @@ struct TrainStepOptions {
   std::uint64_t seed = 0;       // of the run: dropout masks and mixing are named by it and the step
   std::int64_t accumulate = 1;  // micro-batches of a step; the epoch's last step may have fewer
   double clip_grad = 0;         // largest global norm; 0: no clipping
-  MixOptions mix;               // its label_smoothing also holds without mixing
+  MixOptions mix = {};          // its label_smoothing also holds without mixing
 };
 
 struct StepResult {

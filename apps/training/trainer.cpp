@@ -166,12 +166,11 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
                   .clip_grad = config.number("train.clip_grad"),
                   .mix = experiment.mix};
   steps_per_epoch = (loader->batches_per_epoch() + step_options.accumulate - 1) / step_options.accumulate;
-  total = total_steps(config, steps_per_epoch);
-  schedule = build_schedule(config, steps_per_epoch, total);
+  total = run_length(config, steps_per_epoch).steps;
+  schedule = build_schedule(config, steps_per_epoch);
 }
 
-// --- the run's files
-// --------------------------------------------------------------------------------------------------
+// --- the run's files -----------------------------------------------------------------------------------------------
 
 void Trainer::Run::open_files() {
   if (options.out.empty()) return;
@@ -228,8 +227,7 @@ void Trainer::Run::report_start() {
   }
 }
 
-// --- the loop
-// ---------------------------------------------------------------------------------------------------------
+// --- the loop ------------------------------------------------------------------------------------------------------
 
 TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
   const std::int64_t threads = config.integer("threads");
@@ -376,8 +374,7 @@ void Trainer::Run::save(bool best) {
   folder->prune(config.integer("train.keep_last"));
 }
 
-// --- the end
-// ----------------------------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------------------------
 
 TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   TrainResult result{.status = done ? "done" : "stopped",
@@ -442,8 +439,7 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
   return result;
 }
 
-// --- the public face
-// --------------------------------------------------------------------------------------------------
+// --- the public face -----------------------------------------------------------------------------------------------
 
 Trainer::Trainer(Config config, TrainerOptions options) {
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));

@@ -57,12 +57,12 @@ struct TrainerOptions {
   std::string out;  // the run folder; "": nothing is written, and there is neither best nor resume
   // "": a new run. "auto": the newest complete checkpoint of `out`, or a new run where there is none. Else a checkpoint
   // or a run folder, which the run goes on in (`out` is then that folder or empty).
-  std::string resume;
-  std::vector<std::string> allow_change;         // configuration keys that may differ from the checkpoint's
-  std::string init;                              // weights (safetensors) to start a new run from
-  bool stop_at_full_marks = false;               // end as soon as an evaluation has every sample right (--overfit)
-  std::function<void(std::string_view)> report;  // lines for people; empty: silent
-  Progress progress;
+  std::string resume = {};
+  std::vector<std::string> allow_change = {};         // configuration keys that may differ from the checkpoint's
+  std::string init = {};                              // weights (safetensors) to start a new run from
+  bool stop_at_full_marks = false;                    // end as soon as an evaluation has every sample right (--overfit)
+  std::function<void(std::string_view)> report = {};  // lines for people; empty: silent
+  Progress progress = {};
   Communicator* communicator = nullptr;  // null: a single process
 };
 
