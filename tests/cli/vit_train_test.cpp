@@ -1,0 +1,304 @@
+// vit_train as its users meet it: exit codes, texts, files, signals, kills, a full disk.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "apps/training/metrics_log.h"
+#include "apps/training/run_folder.h"
+#include "data/fashion_mnist.h"
+#include "engine/safetensors.h"
+#include "tests/cli/program.h"
+#include "tests/support/skip.h"
+
+using namespace polygrad;
+using namespace polygrad::testing;
+
+namespace {
+
+#define NEEDS_FASHION_MNIST                                                                             \
+  if (!exists(std::string(kFashionMnistRoot) + "/train-images-idx3-ubyte.gz")) {                        \
+    return skip("sample data missing: Fashion-MNIST (package dataset-fashion-mnist) is not installed"); \
+  }
+
+using Arguments = std::vector<std::string>;
+
+// The preset on a few samples, a step or two a second.
+Arguments small(const std::string& out, const Arguments& more = {}) {
+  Arguments arguments = {"--config",  "fashion_mnist",
+                         "--set",     "train.batch_size=16",
+                         "--set",     "data.limit_train=200",
+                         "--set",     "data.limit_val=60",
+                         "--set",     "train.log_every_steps=1",
+                         "--set",     "probe.norms=false",
+                         "--threads", "2",
+                         "--out",     out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+Outcome train(const Arguments& arguments) { return run_program("vit_train", arguments); }
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<MetricsRow> rows_of(const std::string& folder, const std::string& event) {
+  std::vector<MetricsRow> rows;
+  if (!exists(folder + "/metrics.jsonl")) return rows;
+  for (MetricsRow& row : read_metrics(folder + "/metrics.jsonl")) {
+    if (row.event() == event) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Waits until the run has logged `steps` train rows; false where it ended before.
+bool wait_for_steps(Process& process, const std::string& folder, std::size_t steps) {
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (rows_of(folder, "train").size() >= steps) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("wrong usage is exit 2, one line that says what is meant, and no folder") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "run";
+  struct Case {
+    Arguments arguments;
+    std::vector<std::string> says;
+  };
+  write_bytes(folder / "dup.json", "{\"model\": {\"name\": \"vit_tiny\"},\n \"model\": {\"name\": \"vit_small\"}}");
+  const Case cases[] = {
+      {{"--config", "fashion_mnist", "--set", "optimizer.weigth_decay=1"}, {"optimizer.weigth_decay", "weight_decay"}},
+      {{"--config", "fashion_mnist", "--set", "optimizer.lr=\"fast\""}, {"optimizer.lr"}},
+      {{"--config", "fashion_mnist", "--set", "optimizer=3"}, {"optimizer"}},
+      {{"--config", "fashion_mnist", "--set", "model.num_heads=5"}, {"model.num_heads", "96", "5"}},
+      {{"--config", "fashion_mnist", "--set", "attention.path=linear"}, {"linear"}},
+      {{"--config", "fashion_mnist", "--set", "attention.phi=x", "--set", "attention.path=linear", "--set",
+        "attention.dropout=0.1"},
+       {"linear", "dropout"}},
+      {{"--config", "fashion_mnist", "--set", "train.precision=bf16"}, {"train.precision"}},
+      {{"--config", "fashion_mnist", "--set", "train.tensorboard=true"}, {"train.tensorboard"}},
+      {{"--config", "fashion_mnist", "--set", "model.name=vit_tinny"}, {"vit_tinny", "vit_tiny"}},
+      {{"--config", folder / "none.json"}, {"none.json"}},
+      {{"--config", folder / "dup.json"}, {"dup.json", "model"}},
+      {{"--config", "fashion_mnist", "--no-such-flag"}, {"no-such-flag"}},
+      {{}, {"--config"}},
+  };
+  for (const Case& c : cases) {
+    Arguments arguments = c.arguments;
+    arguments.insert(arguments.end(), {"--out", out});
+    const Outcome outcome = train(arguments);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 2);
+    for (const std::string& text : c.says) CHECK(contains(outcome.error_line(), text));
+    CHECK_FALSE(exists(out));
+  }
+}
+
+TEST_CASE("help, version and lists") {
+  CHECK(train({"--help"}).code == 0);
+  CHECK(contains(train({"--help"}).out, "--resume"));
+  const Outcome version = train({"--version"});
+  CHECK(version.code == 0);
+  CHECK(contains(version.out, "vit_train"));
+  CHECK(contains(version.out, "compiler"));
+  CHECK(contains(train({"--list-models"}).out, "vit_tiny_patch16_224"));
+  CHECK(contains(train({"--help-config"}).out, "optimizer.weight_decay"));
+}
+
+TEST_CASE("missing data is exit 3 with the path, the layout and how to get it") {
+  const TemporaryFolder folder;
+  const Outcome outcome = train({"--config", "fashion_mnist", "--data", folder / "nothing", "--out", folder / "run"});
+  CHECK(outcome.code == 3);
+  CHECK(contains(outcome.error_line(), folder / "nothing"));
+  CHECK(contains(outcome.error_line(), "train-images"));
+  CHECK(contains(outcome.error_line(), "dataset-fashion-mnist"));
+  CHECK_FALSE(exists(folder / "run"));
+}
+
+TEST_CASE("a device that is not there is exit 6") {
+  const TemporaryFolder folder;
+  const Outcome outcome = train({"--config", "fashion_mnist", "--device", "cuda:0", "--out", folder / "run"});
+  CHECK(outcome.code == 6);
+  CHECK(contains(outcome.error_line(), "POLYGRAD_CUDA"));
+  CHECK_FALSE(exists(folder / "run"));
+}
+
+TEST_CASE("a checkpoint that is not there is exit 5") {
+  const TemporaryFolder folder;
+  for (const char* flag : {"--resume", "--eval"}) {
+    const Outcome outcome = train({"--config", "fashion_mnist", flag, folder / "nothing", "--out", folder / "run"});
+    CHECK(outcome.code == 5);
+    CHECK(contains(outcome.error_line(), folder / "nothing"));
+  }
+}
+
+TEST_CASE("a dry run says everything and writes nothing") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const Outcome outcome = train(small(folder / "run", {"--dry-run"}));
+  CHECK(outcome.code == 0);
+  for (const char* text :
+       {"blocks.0.attn.qkv", "455050", "GFLOP", "memory", "first batch", "\"weight_decay\"", "phi x3", "Sneaker"}) {
+    CHECK(contains(outcome.out, text));
+  }
+  CHECK(folder.count() == 0);
+  const Outcome schedule = train({"--config", "fashion_mnist", "--print-schedule"});
+  CHECK(schedule.code == 0);
+  CHECK(contains(schedule.out, "0.002"));
+}
+
+TEST_CASE(
+    "a run writes its folder; a second one goes on or is refused; --eval prints the same digits with any threads") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  const Outcome first = train(small(run, {"--set", "train.max_steps=12", "--set", "train.eval_every_steps=4"}));
+  CAPTURE(first.err);
+  REQUIRE(first.code == 0);
+  CHECK(first.err.find('\r') == std::string::npos);  // no progress line where stderr is no terminal
+  for (const char* file : {"config.json", "metrics.jsonl", "metrics.csv", "checkpoints/latest/model.safetensors",
+                           "checkpoints/latest/state.safetensors", "checkpoints/latest/state.json",
+                           "checkpoints/best/model.safetensors"}) {
+    CHECK(exists(run + "/" + file));
+  }
+  const std::vector<MetricsRow> starts = rows_of(run, "start");
+  REQUIRE(starts.size() == 1);
+  CHECK(starts[0].number("threads") == 2);
+  CHECK(starts[0].number("train_samples") == 200);
+
+  CHECK(train(small(run, {"--set", "train.max_steps=12"})).code == 2);  // the folder exists
+  const Outcome again =
+      train(small(run, {"--set", "train.max_steps=12", "--set", "train.eval_every_steps=4", "--resume", "auto"}));
+  CHECK(again.code == 0);
+  CHECK(contains(again.out, "finished"));
+  CHECK(rows_of(run, "start").size() == 1);
+
+  std::string lines[2];
+  for (const int threads : {1, 2}) {
+    const Outcome eval = train({"--eval", run + "/checkpoints/best", "--threads", std::to_string(threads), "--out",
+                                folder / ("eval" + std::to_string(threads))});
+    CAPTURE(eval.err);
+    REQUIRE(eval.code == 0);
+    lines[threads - 1] = eval.last_line();
+    for (const char* file : {"predictions.csv", "per_class.csv", "confusion.csv"}) {
+      CHECK(exists(folder / ("eval" + std::to_string(threads) + "/" + file)));
+    }
+  }
+  CHECK(lines[0] == lines[1]);
+  CHECK(contains(lines[0], "\"event\":\"eval\""));
+  const std::vector<MetricsRow> evals = rows_of(run, "eval");
+  CHECK(evals.back().json().find("split")->as_text() == "test");
+  CHECK(contains(lines[0], "\"top1\":" + json_number(evals.back().number("top1"))));
+  const std::string predictions = read_bytes(folder / "eval1/predictions.csv");
+  CHECK(std::count(predictions.begin(), predictions.end(), '\n') == 61);
+  CHECK(predictions.rfind("path,label,predicted,probability\n", 0) == 0);
+}
+
+TEST_CASE("killed at random moments and resumed, a run ends with the bytes of an uninterrupted one") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const Arguments more = {
+      "--set", "train.max_steps=30",  "--set", "train.accumulate=2",  "--set", "train.checkpoint_every_steps=1",
+      "--set", "train.ema_decay=0.9", "--set", "model.drop_path=0.1", "--set", "augment.mixup=0.8"};
+  REQUIRE(train(small(folder / "whole", more)).code == 0);
+  Arguments resumed = more;
+  resumed.insert(resumed.end(), {"--resume", "auto"});
+  std::mt19937 random(7);
+  int kills = 0;
+  const std::string cut = folder / "cut";
+  for (; kills < 5; ++kills) {
+    Process process("vit_train", small(cut, resumed));
+    if (!wait_for_steps(process, cut, rows_of(cut, "train").size() + 1 + random() % 4)) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
+    process.signal(SIGKILL);
+    CHECK(process.wait().code == 137);
+  }
+  CHECK(kills >= 3);
+  REQUIRE(train(small(cut, resumed)).code == 0);
+  for (const char* file : {"model.safetensors", "state.safetensors"}) {
+    CHECK(read_bytes(folder / ("whole/checkpoints/latest/" + std::string(file))) ==
+          read_bytes(cut + "/checkpoints/latest/" + file));
+  }
+  std::vector<std::int64_t> steps;
+  for (const MetricsRow& row : rows_of(cut, "train")) steps.push_back(row.step());
+  std::vector<std::int64_t> expected(30);
+  for (std::size_t i = 0; i < 30; ++i) expected[i] = static_cast<std::int64_t>(i) + 1;
+  CHECK(steps == expected);
+  CHECK(rows_of(cut, "start").back().step() >= 5);
+}
+
+TEST_CASE("SIGINT and SIGTERM finish the step and save; a closed stdout ends nothing") {
+  NEEDS_FASHION_MNIST
+  for (const auto& [number, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
+    const TemporaryFolder folder;
+    Process process("vit_train",
+                    small(folder / "run", {"--set", "train.max_steps=100000", "--set", "train.epochs=100000"}));
+    REQUIRE(wait_for_steps(process, folder / "run", 2));
+    process.signal(number);
+    CHECK(process.wait().code == code);
+    const std::int64_t step = rows_of(folder / "run", "train").back().step();
+    CHECK(checkpoint_step(folder / "run/checkpoints/latest") == step);
+    CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "stopped");
+  }
+  const TemporaryFolder folder;
+  const std::string command = bin_dir() +
+                              "/vit_train --config fashion_mnist --set train.max_steps=3 --set data.limit_train=100 "
+                              "--set data.limit_val=20 --set probe.norms=false --out " +
+                              (folder / "run") + " 2>&1 | true";
+  CHECK(run_program("/bin/bash", {"-c", command}).code == 0);
+  CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "done");
+}
+
+TEST_CASE("a divergence is exit 4 and leaves finite weights") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const Outcome outcome =
+      train(small(folder / "run",
+                  {"--set", "optimizer.lr=100", "--set", "schedule.name=constant", "--set", "schedule.warmup_epochs=0",
+                   "--set", "attention.scale=1", "--set", "train.max_steps=300", "--set", "train.epochs=300", "--set",
+                   "train.eval_every_steps=0", "--set", "train.checkpoint_every_steps=1"}));
+  CHECK(outcome.code == 4);
+  CHECK(contains(outcome.error_line(), "diverged at step"));
+  CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "diverged");
+  for (const auto& [name, tensor] : load_safetensors(folder / "run/checkpoints/latest/model.safetensors")) {
+    CHECK(all_finite(tensor));
+  }
+}
+
+TEST_CASE("a disk that fills up is exit 5, and the old checkpoint loads") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const std::string mount = folder / "disk";
+  const std::string script = "mkdir " + mount + " && mount -t tmpfs -o size=16m tmpfs " + mount +
+                             " 2>/dev/null || exit 99\n" + bin_dir() +
+                             "/vit_train --config fashion_mnist --set train.batch_size=16 --set data.limit_train=200 "
+                             "--set data.limit_val=60 --set train.keep_last=10 "
+                             "--set probe.norms=false --set train.max_steps=20 --set train.epochs=20 --set "
+                             "train.checkpoint_every_steps=1 --out " +
+                             mount +
+                             "/run\n"
+                             "code=$?\n" +
+                             bin_dir() + "/inspect " + mount + "/run/checkpoints/latest >/dev/null || exit 98\n" +
+                             bin_dir() + "/vit_train --eval " + mount + "/run/checkpoints/latest --out " +
+                             (folder / "eval") + " || exit 97\nls " + mount + "/run/checkpoints >&2\nexit $code";
+  const Outcome outcome = run_program("/usr/bin/unshare", {"-rm", "/bin/sh", "-c", script});
+  if (outcome.code == 99 || outcome.code == 1)
+    return skip("kernel forbids mounts: no file system can be mounted for this test");
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 5);
+  CHECK(contains(outcome.error_line(), "space"));
+  CHECK(contains(outcome.out, "\"event\":\"eval\""));
+}
+
+TEST_CASE("--overfit gets there, or says that it did not") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  CHECK(train({"--config", "fashion_mnist", "--overfit", "16", "--out", folder / "run"}).code == 0);
+  CHECK(train({"--config", "fashion_mnist", "--overfit", "16", "--set", "optimizer.lr=1e-12", "--set",
+               "train.max_steps=5", "--out", folder / "never"})
+            .code == 1);
+}
