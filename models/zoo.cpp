@@ -65,7 +65,11 @@ VitConfig vit_config(const Preset& preset, const ModelConfig& config) {
 
 std::unique_ptr<Model> create_model(const std::string& name, const ModelConfig& config) {
   auto model = std::make_unique<Vit>(vit_config(find_preset(name), config));
-  initialize(*model, config.seed);
+  if (config.initialize) {
+    initialize(*model, config.seed);
+  } else {
+    number_streams(*model);
+  }
   return model;
 }
 

@@ -39,6 +39,7 @@ struct ModelConfig {
   std::string path = "auto";                              // attention.path: auto, tiled, linear, materialised
   double attention_dropout = 0;                           // attention.dropout
   std::uint64_t seed = 0;                                 // of the parameters
+  bool initialize = true;                                 // false: they stay NaN, for a caller who loads them next
 };
 
 // A model with fresh parameters. Throws ConfigError for an unknown name (it lists the known ones), or for values that

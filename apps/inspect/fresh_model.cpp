@@ -28,7 +28,9 @@ void show_model(const std::string& name, const Config& config, bool tsv, const s
   input.channels = *preset.in_channels;
   input.height = (*preset.image_size)[0];
   input.width = (*preset.image_size)[1];
-  const auto model = create_model(name, model_config(config, *preset.num_classes, input));
+  ModelConfig model_keys = model_config(config, *preset.num_classes, input);
+  model_keys.initialize = !tsv || !save.empty();  // names and shapes need no numbers
+  const auto model = create_model(name, model_keys);
   const NamedTensors state = model->state();
   if (!save.empty()) save_weights(save, *model);
   std::string text;

@@ -126,6 +126,7 @@ TEST_CASE("names, shapes, order and counts of the vision transformers") {
     config.image_size = {c.image, c.image};
     config.patch_size = {c.ph, c.pw};
     config.num_classes = c.classes;
+    config.initialize = false;
     const auto model = create_model(c.name, config);
     CHECK(model->parameter_count() == c.parameters);
     CHECK(actual_state(*model) ==
@@ -164,6 +165,7 @@ TEST_CASE("multiply-adds of a forward") {
     config.image_size = {c.image, c.image};
     config.patch_size = {c.ph, c.pw};
     config.num_classes = c.classes;
+    config.initialize = false;
     const auto model = create_model(c.name, config);
     CHECK(model_flops(*model, 1) == doctest::Approx(2 * c.macs).epsilon(1e-3));
     CHECK(model_flops(*model, 7) == 7 * model_flops(*model, 1));
