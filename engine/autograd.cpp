@@ -212,8 +212,8 @@ Tensor make_view(const Tensor& tensor, const Shape& shape, const Shape& strides,
 
 namespace {
 
-// Nobody else can see these elements, and they are just this tensor's. Memory that is not the allocator's may vanish with
-// its owner.
+// Nobody else can see these elements, and they are just this tensor's. Memory that is not the allocator's may vanish
+// with its owner.
 bool sole_owner(const Tensor& tensor) {
   const std::shared_ptr<TensorImpl>& impl = tensor.impl();
   return impl.use_count() == 1 && impl->storage.use_count() == 1 && impl->storage->owned && tensor.is_contiguous() &&

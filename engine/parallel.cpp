@@ -48,7 +48,7 @@ struct Job {
       if (chunk >= chunks) return;
       const std::int64_t b = begin + chunk * grain;
       try {
-        function(b, std::min(b + grain, end));
+        function(b, b + std::min(grain, end - b));
       } catch (...) {
         const std::lock_guard lock(error_mutex);
         if (error_chunk < 0 || chunk < error_chunk) {
@@ -149,11 +149,14 @@ int cgroup_quota() {
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, RangeFunction function) {
   if (begin >= end) return;
   if (grain < 1) throw InternalError(format("[parallel_for] grain {}; expected at least 1", grain));
-  const std::int64_t chunks = (end - begin + grain - 1) / grain;
+  const std::int64_t chunks = (end - begin - 1) / grain + 1;  // no sum that could overflow for a huge grain
   const int threads = inside_parallel || chunks == 1 ? 1 : num_threads();
   if (threads == 1) {
     FloatingPointGuard floating_point;
-    for (std::int64_t b = begin; b < end; b += grain) function(b, std::min(b + grain, end));
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t b = begin + chunk * grain;
+      function(b, b + std::min(grain, end - b));
+    }
     return;
   }
   Job job(function, begin, end, grain, chunks, static_cast<int>(std::min<std::int64_t>(threads, chunks)) - 1);
