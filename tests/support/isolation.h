@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <stdexcept>
+#include <string>
 
 namespace polygrad::testing {
 
@@ -31,6 +32,17 @@ inline int run_in_child(const std::function<int()>& f) {
   int status = 0;
   if (waitpid(child, &status, 0) != child) throw std::runtime_error("waitpid failed");
   return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+// The exit code of one test case of this executable in a process of its own, where no thread has run yet: a forked
+// child must not touch a thread pool that its parent has used. Mark the case with doctest::skip(), so that it runs only
+// so.
+inline int run_in_new_process(const std::string& test_case) {
+  return run_in_child([&] {
+    const std::string filter = "--test-case=" + test_case;
+    execl("/proc/self/exe", "test", filter.c_str(), "--no-skip", static_cast<char*>(nullptr));
+    return 201;
+  });
 }
 
 // From now on this process may map at most `bytes` more than it has.
