@@ -63,9 +63,10 @@ void add_inputs(OpRow& row, const Extras& extras, const Sizes& q, std::int64_t k
   if (extras.region_groups > 0) row.inputs.push_back({{extras.region_groups, keys}, Fill::ids, 3});
 }
 
-// High powers multiply the relative error of a score.
-void set_tolerances(OpRow& row, Activation phi) {
+// High powers multiply the relative error of a score; an empty row has no gradient.
+void set_expectations(OpRow& row, Activation phi) {
   if (phi.power() > 3) row.f32_tolerance = 1e-5;
+  row.zero_gradient = reference::Array::count(row.inputs[0].shape) == 0;
 }
 
 // q (B, H, Nq, d) and `keys` rows of k and v.
@@ -82,7 +83,7 @@ OpRow separate_row(const std::string& name, Activation phi, const Sizes& q, std:
     return attention(t[0], t[1], t[2], params_of(phi, extras, generator), masks_of(t, 3, extras));
   };
   row.reference = [=](const Arrays& t) { return reference::attention(t[0], t[1], t[2], spec_of(t, 3, phi, extras)); };
-  set_tolerances(row, phi);
+  set_expectations(row, phi);
   return row;
 }
 
@@ -111,7 +112,7 @@ OpRow packed_row(const std::string& name, Activation phi, const Sizes& q, const 
   row.reference = [=](const Arrays& t) {
     return reference::attention(unpacked(t[0], 0), unpacked(t[0], 1), unpacked(t[0], 2), spec_of(t, 1, phi, extras));
   };
-  set_tolerances(row, phi);
+  set_expectations(row, phi);
   return row;
 }
 
@@ -127,7 +128,7 @@ OpRow map_row(const std::string& name, Activation phi, const Sizes& q, std::int6
   };
   row.reference = [=](const Arrays& t) { return reference::attention_map(t[0], t[1], spec_of(t, 2, phi, extras)); };
   row.gradient = false;
-  set_tolerances(row, phi);
+  set_expectations(row, phi);
   return row;
 }
 
