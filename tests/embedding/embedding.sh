@@ -63,7 +63,7 @@ case $case in
   symbols)
     mapfile -t libraries < <(find "$build" -name 'libpolygrad_*.a' -not -path '*/embedding/*')
     [ "${#libraries[@]}" -ge 1 ] || die "no static libraries in $build"
-    ! nm -C --defined-only "${libraries[@]}" 2>/dev/null | grep -E ' [a-zA-Z] (Eigen|stbi|fmt|nlohmann|CLI)(::|_)' | head -n 3 | grep . \
+    ! nm -C --defined-only "${libraries[@]}" 2>/dev/null | grep -E ' [A-Zuvw] (Eigen|stbi|fmt|nlohmann|CLI)(::|_)' | head -n 3 | grep . \
       || die "third-party names in our libraries"
     # A function that the kernels' files and others both emit: the linker keeps one, and it may need AVX-512.
     kernels=$(find "$build/ops/CMakeFiles/polygrad_ops_cpu.dir" -name '*.o')

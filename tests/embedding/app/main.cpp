@@ -1,5 +1,5 @@
-// An application that brings libraries of its own: it trains a little, on many threads, and checks what polygrad promises
-// to its host. Prints nothing but the reason of a failure.
+// An application that brings libraries of its own: it trains a little, on many threads, and checks what polygrad
+// promises to its host. Prints nothing but the reason of a failure.
 #include <omp.h>
 #include <polygrad/polygrad.h>
 
@@ -71,7 +71,8 @@ void check_host_threads() {
     std::this_thread::yield();
   }
   for (std::thread& thread : host) thread.join();
-  if (most > kHostThreads + 1) std::printf("%d threads for %d of the host and its main thread\n", most.load(), kHostThreads);
+  if (most > kHostThreads + 1)
+    std::printf("%d threads for %d of the host and its main thread\n", most.load(), kHostThreads);
   expect(most <= kHostThreads + 1, "NumThreadsGuard(1) starts no thread of ours");
   expect(openmp_kept == kHostThreads, "the host's OpenMP thread count is left alone");
   for (const auto& other : weights) expect(other == weights[0], "the same bits in every host thread");
