@@ -122,11 +122,13 @@ double max_error(const Problem& problem, const Tensor& y, const AttentionOptions
     }
   };
   const Tensor q = part(problem.qkv.detach(), 0), k = part(problem.qkv.detach(), 1), v = part(problem.qkv.detach(), 2);
-  compare(leaf(sampled(q)), leaf(k), leaf(v),
-          {.key_mask = problem.masks.key_mask, .query_mask = sampled_mask(problem.masks.query_mask)}, true);
+  AttentionMasks masks = problem.masks;
+  masks.query_mask = sampled_mask(problem.masks.query_mask);
+  compare(leaf(sampled(q)), leaf(k), leaf(v), masks, true);
   if (!problem.params.phi.is_softmax()) {
-    compare(leaf(q), leaf(sampled(k)), leaf(sampled(v)),
-            {.key_mask = sampled_mask(problem.masks.key_mask), .query_mask = problem.masks.query_mask}, false);
+    masks = problem.masks;
+    masks.key_mask = sampled_mask(problem.masks.key_mask);
+    compare(leaf(q), leaf(sampled(k)), leaf(sampled(v)), masks, false);
   }
   return worst;
 }

@@ -58,20 +58,20 @@ double Ceiling::measure(double target_seconds) const {
 }
 
 Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject) {
-  constexpr double kSlice = 0.1;  // seconds for each side of a pair
-  subject();
+  const double once = subject();
+  const double slice = std::clamp(once / 4, 0.1, 1.0);  // seconds that the ceiling takes in a pair
   std::vector<double> times, rates, ceilings, ratios;
   for (int pair = 0; pair < pairs; ++pair) {
     // The ceiling is measured on both sides of the subject, since the machine's speed drifts meanwhile.
-    const double before = ceiling.measure(kSlice / 2);
+    const double before = ceiling.measure(slice / 2);
     double spent = 0;
     int runs = 0;
     const double start = seconds();
     do {
       spent += subject();
       ++runs;
-    } while (seconds() - start < kSlice);
-    const double after = ceiling.measure(kSlice / 2);
+    } while (seconds() - start < slice);
+    const double after = ceiling.measure(slice / 2);
     const double rate = 1e-9 * flops * runs / spent, limit = 2 / (1 / before + 1 / after);
     times.push_back(spent / runs);
     rates.push_back(rate);

@@ -42,7 +42,7 @@ struct Paired {
   double ratio = 0;           // median of the pairs' ratios
 };
 
-// `subject` is run once to warm up, then `pairs` times for about the time a ceiling takes, or once where it is longer.
+// `subject` is run once to warm up, then `pairs` times for at least the time that the ceiling takes (0.1 to 1 s).
 // It returns the seconds that count, which may be less than the whole call took.
 Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject);
 

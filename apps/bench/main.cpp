@@ -31,7 +31,7 @@ constexpr const char* kMachine = "Machine and output";
 CLI::App* add_bench(CLI::App& app, const char* name, const char* about, CommandLine& line) {
   CLI::App* sub = app.add_subcommand(name, about);
   sub->add_option("--pairs", line.common.pairs, "measurements, each beside one of the ceiling")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->group(kMachine);
   sub->fallthrough();  // options that all benchmarks share may stand after the name too
@@ -112,7 +112,7 @@ int run(int argc, char** argv) {
       "polygrad_bench"};
   app.set_version_flag("--version", [] { return version_text("polygrad_bench"); });
   app.add_option("--threads", line.threads, "threads (default: the machine's, or the container's quota)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1024))
       ->group(kMachine);
   app.add_option("--device", line.device, "auto, cpu, cuda:0")->capture_default_str()->group(kMachine);
   app.add_flag("--quiet", line.common.quiet, "no text on stderr but errors")->group(kMachine);

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
-#include <memory>
 #include <thread>
 
 namespace polygrad::bench {

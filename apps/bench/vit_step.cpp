@@ -46,7 +46,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
     context.step = steps++;
     const Tensor loss = cross_entropy(model->forward(images, context), labels);
     loss.backward();
-    optimizer.step({.lr = 1e-4});
+    optimizer.step({.lr = 1e-4, .beta1 = {}});
     optimizer.zero_grad();
     loss_value = loss.item<float>();
     return seconds() - start;

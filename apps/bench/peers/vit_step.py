@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""polygrad_bench vit_step, in PyTorch: a plain pre-norm ViT with packed qkv, cross-entropy, AdamW. See peer.py."""
+
+import time
+
+import peer
+
+WIDTHS = {"vit_tiny": (192, 3), "vit_small": (384, 6), "vit_base": (768, 12)}
+DEPTH = 12
+
+
+def build(torch, arguments):
+    """The model, and the matrix-product operations of its forward on one image."""
+    nn = torch.nn
+    width, heads = WIDTHS[arguments.model]
+    patches = (arguments.image // arguments.patch) ** 2
+    tokens = patches + 1
+    phi = peer.activation(torch, arguments.phi)
+    divisor = peer.divisor(arguments.scale, arguments.phi, patches)
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(width, 3 * width)
+            self.proj = nn.Linear(width, width)
+
+        def forward(self, x):
+            batch, count, _ = x.shape
+            q, k, v = self.qkv(x).reshape(batch, count, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            if arguments.sdpa:
+                out = nn.functional.scaled_dot_product_attention(q, k, v)
+            else:
+                scores = (q * (width // heads) ** -0.5) @ k.transpose(-2, -1)
+                out = (scores.softmax(-1) if phi is None else phi(scores) * (1 / divisor)) @ v
+            return self.proj(out.transpose(1, 2).reshape(batch, count, width))
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1 = nn.LayerNorm(width, eps=1e-6)
+            self.attn = Attention()
+            self.norm2 = nn.LayerNorm(width, eps=1e-6)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            x = x + self.attn(self.norm1(x))
+            return x + self.mlp(self.norm2(x))
+
+    class Vit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patch_embed = nn.Conv2d(3, width, arguments.patch, arguments.patch)
+            self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+            self.pos_embed = nn.Parameter(torch.randn(1, tokens, width) * 0.02)
+            self.blocks = nn.Sequential(*[Block() for _ in range(DEPTH)])
+            self.norm = nn.LayerNorm(width, eps=1e-6)
+            self.head = nn.Linear(width, arguments.classes)
+
+        def forward(self, images):
+            x = self.patch_embed(images).flatten(2).transpose(1, 2)
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.pos_embed
+            return self.head(self.norm(self.blocks(x))[:, 0])
+
+    block = 12 * tokens * width * width + 2 * tokens * tokens * width
+    embed = patches * 3 * arguments.patch**2 * width
+    return Vit(), 2.0 * (DEPTH * block + embed + width * arguments.classes)
+
+
+def main():
+    parser = peer.parser(__doc__)
+    parser.add_argument("--model", choices=sorted(WIDTHS), default="vit_tiny")
+    for name, value in (("image", 64), ("patch", 4), ("classes", 200), ("batch", 32)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--phi", default="x3")
+    parser.add_argument("--scale", default="auto")
+    parser.add_argument("--sdpa", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.sdpa and arguments.phi != "softmax":
+        parser.error("--sdpa computes softmax")
+    peer.enter_environment(arguments)
+    import torch
+
+    peer.prepare(torch, arguments)
+    model, flops = build(torch, arguments)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05)
+    run = torch.compile(model) if arguments.compile else model
+    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image)
+    labels = torch.randint(arguments.classes, (arguments.batch,))
+    loss_value = 0.0
+
+    def subject():
+        nonlocal loss_value
+        start = time.perf_counter()
+        loss = torch.nn.functional.cross_entropy(run(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss_value = loss.item()
+        return time.perf_counter() - start
+
+    subject()
+    subject()
+    peak = peer.peak_mib()
+    measured = peer.measure_pairs(peer.Ceiling(torch), 3 * flops * arguments.batch, arguments.pairs, subject)
+    values = {"step_ms": 1e3 * measured["seconds"], "images_per_s": arguments.batch / measured["seconds"], **measured}
+    peer.report(torch, "vit_step", arguments, {**values, "peak_mib": peak, "loss": loss_value})
+
+
+if __name__ == "__main__":
+    main()
