@@ -212,10 +212,12 @@ POLYGRAD_INLINE T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
 
-// Odd in x, and exactly ±1 from the point on where it rounds to that.
-POLYGRAD_INLINE float erf(float x) {
-  const float kOne = 3.92f;
-  const float t = at_least(at_most(x, kOne), -kOne);
+namespace detail {
+
+// From here on erf rounds to ±1.
+inline constexpr float kErfOne = 3.92f;
+// erf(t) / t for |t| <= kErfOne.
+POLYGRAD_INLINE float erf_ratio(float t) {
   const float v = fma(t * t, 0.1301541025f, -1.0f);  // t² moved to [-1, 1], where the polynomial is well conditioned
   float p = fma(-0.0008439347394f, v, 0.002098757254f);
   p = fma(p, v, -0.001394510293f);
@@ -232,14 +234,28 @@ POLYGRAD_INLINE float erf(float x) {
   p = fma(p, v, 0.134084555f);
   p = fma(p, v, -0.1801086282f);
   p = fma(p, v, 0.3607368113f);
-  return abs(x) >= kOne ? with_sign_of(1.0f, x) : t * p;
+  return p;
+}
+
+}  // namespace detail
+
+// Odd in x, and exactly ±1 where it rounds to that.
+POLYGRAD_INLINE float erf(float x) {
+  const float t = at_least(at_most(x, detail::kErfOne), -detail::kErfOne);
+  return abs(x) >= detail::kErfOne ? with_sign_of(1.0f, x) : t * detail::erf_ratio(t);
 }
 POLYGRAD_INLINE double erf(double x) { return ::erf(x); }
 
 // --- the normal distribution ----------------------------------------------------------------------------------------
 
-// The probability that a standard normal number is below x: GELU is x times this.
-POLYGRAD_INLINE float normal_cdf(float x) { return fma(0.5f, erf(x * 0.70710678f), 0.5f); }
+// The probability that a standard normal number is below x: GELU is x times this. Not rounded on the way to erf, so
+// that the left tail keeps its digits for the product.
+POLYGRAD_INLINE float normal_cdf(float x) {
+  const float y = x * 0.70710678f;
+  const float t = at_least(at_most(y, detail::kErfOne), -detail::kErfOne);
+  const float value = fma(0.5f * t, detail::erf_ratio(t), 0.5f);
+  return abs(y) >= detail::kErfOne ? (y > 0.0f ? 1.0f : 0.0f) : value;
+}
 POLYGRAD_INLINE double normal_cdf(double x) { return 0.5 * ::erfc(x * -0.70710678118654752440); }
 // Its derivative, e^(-x²/2) / sqrt(2π).
 POLYGRAD_INLINE float normal_density(float x) { return 0.398942280f * exp(-0.5f * x * x); }

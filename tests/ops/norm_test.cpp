@@ -1,0 +1,147 @@
+// Layer norm and softmax: extreme inputs, the composed twins, order, errors.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/factory.h"
+#include "engine/parallel.h"
+#include "ops/binary.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/unary.h"
+
+using namespace polygrad;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  const std::vector<double> x = a.to(DType::f64).to_vector<double>(), y = b.to(DType::f64).to_vector<double>();
+  REQUIRE(x.size() == y.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double difference = std::abs(x[i] - y[i]);
+    largest = difference <= largest ? largest : difference;  // a NaN stays
+  }
+  return largest;
+}
+
+Tensor normal(const Shape& shape, std::uint64_t seed, double scale = 1, double shift = 0) {
+  Generator generator(seed);
+  return randn(shape, {.dtype = DType::f64, .generator = &generator}) * scale + shift;
+}
+
+Tensor composed_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  const Tensor centred = x - mean(x, {-1}, true);
+  return centred / sqrt(mean(square(centred), {-1}, true) + eps) * weight + bias;
+}
+
+Tensor composed_softmax(const Tensor& x, int dim) {
+  const Tensor e = exp(x - amax(x.detach(), dim, true));
+  return e / sum(e, {dim}, true);
+}
+
+}  // namespace
+
+TEST_CASE("layer_norm agrees with its composition, value and gradients") {
+  const Tensor g = normal({3, 50, 40}, 9);
+  std::vector<Tensor> results[2];
+  for (int fused = 0; fused < 2; ++fused) {
+    Tensor x = normal({3, 50, 40}, 1).set_requires_grad(true), weight = normal({40}, 2).set_requires_grad(true),
+           bias = normal({40}, 3).set_requires_grad(true);
+    const Tensor y = fused ? layer_norm(x, weight, bias, 1e-5) : composed_layer_norm(x, weight, bias, 1e-5);
+    y.backward(g);
+    results[fused] = {y.detach(), x.grad(), weight.grad(), bias.grad()};
+  }
+  for (std::size_t i = 0; i < 4; ++i) CHECK(largest_difference(results[0][i], results[1][i]) < 1e-12);
+}
+
+TEST_CASE("softmax and log_softmax agree with their compositions, value and gradients") {
+  const Tensor g = normal({4, 30, 7}, 9);
+  for (const int dim : {0, 1, 2}) {
+    std::vector<Tensor> results[2];
+    for (int fused = 0; fused < 2; ++fused) {
+      Tensor x = normal({4, 30, 7}, 1, 3).set_requires_grad(true);
+      const Tensor y = fused ? softmax(x, dim) : composed_softmax(x, dim);
+      y.backward(g);
+      Tensor z = x.detach().clone().set_requires_grad(true);
+      const Tensor l = fused ? log_softmax(z, dim) : log(composed_softmax(z, dim));
+      l.backward(g);
+      results[fused] = {y.detach(), x.grad(), l.detach(), z.grad()};
+    }
+    for (std::size_t i = 0; i < 4; ++i) CHECK(largest_difference(results[0][i], results[1][i]) < 1e-12);
+  }
+}
+
+TEST_CASE("layer_norm in f32: a mean ten thousand times the spread loses nothing but x's own rounding") {
+  const Tensor x = normal({20, 192}, 4, 1, 1e4).to(DType::f32);
+  CHECK(largest_difference(layer_norm(x), layer_norm(x.to(DType::f64))) < 2e-6);
+  const Tensor tiny = normal({20, 192}, 4, 1e-3).to(DType::f32);
+  CHECK(largest_difference(layer_norm(tiny), layer_norm(tiny.to(DType::f64))) < 2e-6);
+}
+
+TEST_CASE("layer_norm: a constant row gives the bias") {
+  const Tensor y = layer_norm(full({2, 3}, 7), ones({3}), Tensor::from_vector<float>({1, 2, 3}));
+  CHECK(y.to_vector<float>() == std::vector<float>{1, 2, 3, 1, 2, 3});
+}
+
+TEST_CASE("layer_norm and softmax have the same bits for any number of threads") {
+  const Tensor start = randn({1500, 96});
+  const auto run = [&](int threads) {
+    const NumThreadsGuard guard(threads);
+    Tensor x = start.detach().clone().set_requires_grad(true), weight = ones({96}, {.requires_grad = true}),
+           bias = zeros({96}, {.requires_grad = true});
+    const Tensor y = softmax(layer_norm(x, weight, bias), 0) + log_softmax(x, 1);
+    y.backward(start);
+    std::vector<float> all;
+    for (const Tensor& t : {y.detach(), x.grad(), weight.grad(), bias.grad()}) {
+      for (float v : t.to_vector<float>()) all.push_back(v);
+    }
+    return all;
+  };
+  const std::vector<float> one = run(1);
+  for (const int threads : {2, 3, 16}) {
+    const std::vector<float> more = run(threads);
+    CHECK(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("softmax: large logits, masked entries, rows of nothing but masks") {
+  const Tensor x = Tensor::from_vector<float>({1e4f, 1e4f, -1e4f,  //
+                                               0, -kInfinity, 0,   //
+                                               -kInfinity, -kInfinity, -kInfinity},
+                                              {3, 3});
+  const std::vector<float> y = softmax(x, 1).to_vector<float>();
+  CHECK(std::vector<float>(y.begin(), y.begin() + 6) == std::vector<float>{0.5f, 0.5f, 0, 0.5f, 0, 0.5f});
+  for (int i = 6; i < 9; ++i) CHECK(std::isnan(y[static_cast<std::size_t>(i)]));  // as documented
+  const std::vector<float> l = log_softmax(x, 1).to_vector<float>();
+  CHECK(l[0] == doctest::Approx(-std::log(2.0)));
+  CHECK(l[2] == doctest::Approx(-2e4 - std::log(2.0)));
+  CHECK(l[4] == -kInfinity);
+
+  Tensor logits = Tensor::from_vector<float>({1000, 0, -1000}, {1, 3}, true);
+  log_softmax(logits, 1).backward(Tensor::from_vector<float>({0, -1, 0}, {1, 3}));
+  CHECK(logits.grad().to_vector<float>() == std::vector<float>{1, -1, 0});
+}
+
+TEST_CASE("layer_norm and softmax refuse wrong inputs with both shapes") {
+  const Tensor x = zeros({2, 3});
+  CHECK_THROWS_WITH_AS(layer_norm(x, ones({4})),
+                       "[layer_norm] weight does not fit: x (2, 3), weight (4); expected (3), the last dimension of x",
+                       ShapeError);
+  CHECK_THROWS_AS(layer_norm(x, ones({3}), ones({1, 3})), ShapeError);
+  CHECK_THROWS_WITH_AS(layer_norm(zeros({})), "[layer_norm] x has no dimensions: expected (..., D), got ()",
+                       ShapeError);
+  CHECK_THROWS_AS(layer_norm(x, ones({3}, {.dtype = DType::f64})), DTypeError);
+  CHECK_THROWS_WITH_AS(layer_norm(x, {}, {}, -1e-5), "[layer_norm] eps must not be negative: got -1e-05", ValueError);
+  CHECK_THROWS_AS(layer_norm(x.to(DType::bf16)), DTypeError);
+  CHECK_THROWS_AS(softmax(x, 2), IndexError);
+  CHECK_THROWS_AS(log_softmax(arange(3, {.dtype = DType::i64}), 0), DTypeError);
+}
