@@ -74,6 +74,12 @@ std::string read_or_empty(const std::string& path) {
   return ::access(path.c_str(), F_OK) == 0 ? read_file(path, kMaxLogBytes) : std::string();
 }
 
+// The look at the test images belongs to the end of a run: one that goes on takes it again then.
+bool is_test_result(const MetricsRow& row) {
+  const JsonValue* split = row.json().find("split");
+  return row.event() == "eval" && split != nullptr && *split == JsonValue::text("test");
+}
+
 // The lines of norms.csv up to `step`; its cut or foreign lines are left out.
 std::string kept_norms(std::string_view text, std::int64_t step) {
   std::string kept = kNormsHeader;
@@ -141,7 +147,7 @@ MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> re
   std::string jsonl, csv = csv_header(), norms = kNormsHeader;
   if (resumed_step) {
     for (const MetricsRow& row : parse_rows(read_or_empty(jsonl_.path), jsonl_.path)) {
-      if (row.step() > *resumed_step) continue;
+      if (row.step() > *resumed_step || is_test_result(row)) continue;
       jsonl += row.json().dump() + "\n";
       if (row.event() != "norms") csv += csv_line(row);
     }

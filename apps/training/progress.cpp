@@ -81,7 +81,8 @@ void Progress::update(const ProgressState& state, double now) {
 
 void Progress::message(std::string_view text) {
   if (!output_) return;
-  output_((shown_ ? kClearLine : "") + std::string(text) + "\n");
+  const bool ended = !text.empty() && text.back() == '\n';
+  output_((shown_ ? kClearLine : "") + std::string(text) + (ended ? "" : "\n"));
   shown_ = false;
 }
 

@@ -38,7 +38,8 @@ class Progress {
   // Rewrites the line; skipped where the last one is younger than `seconds_between` (`now`: seconds of any steady
   // clock).
   void update(const ProgressState& state, double now);
-  // Text above the line: the line is cleared, printed again with the next update.
+  // A line of text above it (with or without its line end): the progress line is cleared, and comes again with the next
+  // update.
   void message(std::string_view text);
   // Leaves the last line standing and goes to the next.
   void finish();

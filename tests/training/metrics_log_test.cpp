@@ -146,6 +146,20 @@ TEST_CASE("a damaged line is left out by reader and resume; rows that are no ste
         "{\"event\":\"end\",\"status\":\"stopped\",\"step\":1}\n");
 }
 
+TEST_CASE("a run that goes on takes its look at the test images again: the old row is dropped") {
+  const TemporaryFolder folder;
+  {
+    MetricsLog log(folder.path(), std::nullopt);
+    log.write(MetricsRow("eval").add("split", "val").add("step", 2).add("top1", 80.0));
+    log.write(MetricsRow("eval").add("split", "test").add("step", 2).add("top1", 79.0));
+  }
+  const MetricsLog log(folder.path(), 2);
+  const auto rows = read_metrics(folder / "metrics.jsonl");
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].number("top1") == 80);
+  CHECK(count_lines(read_bytes(folder / "metrics.csv")) == 2);
+}
+
 TEST_CASE("a fresh start empties the files of a run that never reached a checkpoint") {
   const TemporaryFolder folder;
   {

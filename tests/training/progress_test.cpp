@@ -80,6 +80,8 @@ TEST_CASE("a message stands above the line") {
   Progress progress([&](std::string_view text) { out += text; }, 200, 0.1);
   progress.message("saved");
   CHECK(out == "saved\n");
+  progress.message("with its line end\n");
+  CHECK(out == "saved\nwith its line end\n");
   progress.update(some_state(), 1);
   out.clear();
   progress.message("val top1 86.2");
