@@ -1,28 +1,23 @@
 #include "ops/matmul.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
+#include "ops/check.h"
 #include "ops/kernels/matmul.h"
 
 namespace polygrad {
 namespace {
 
-void check_operands(const char* op, const Tensor& a, const char* a_name, const Tensor& b, const char* b_name) {
-  if (a.dtype() != DType::f32 && a.dtype() != DType::f64) {
-    throw DTypeError(format("[{}] dtype of {}: expected f32 or f64, got {}; convert it with to()", op, a_name,
-                            to_string(a.dtype())));
-  }
-  if (a.dtype() != b.dtype()) {
-    throw DTypeError(format("[{}] dtypes differ: {} is {}, {} is {}; convert one with to()", op, a_name,
-                            to_string(a.dtype()), b_name, to_string(b.dtype())));
-  }
-  if (a.device() != b.device()) {
-    throw DeviceError(format("[{}] devices differ: {} is on {}, {} is on {}; move one with to()", op, a_name,
-                             to_string(a.device()), b_name, to_string(b.device())));
-  }
+void check_operands(const char* op, const Tensor& a, const Tensor& b) {
+  check_floating(op, a);
+  check_same_dtype(op, a, b);
+  check_same_device(op, a, b);
 }
 
 // --- matrices as kernels want them ----------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ Tensor product(const TensorRef& a, const TensorRef& b, const Shape& shape, const
 // --- linear ---------------------------------------------------------------------------------------------------------
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_operands(op, x, "x", weight, "weight");
+  check_operands(op, x, weight);
   if (weight.dim() != 2) {
     throw ShapeError(format("[{}] weight must be a matrix: x {}, weight {}; expected (out, in)", op,
                             to_string(x.shape()), to_string(weight.shape())));
@@ -104,7 +99,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
                op, to_string(x.shape()), to_string(weight.shape()), weight.size(1)));
   }
   if (!bias.defined()) return;
-  check_operands(op, x, "x", bias, "bias");
+  check_operands(op, x, bias);
   if (bias.dim() != 1 || bias.size(0) != weight.size(0)) {
     throw ShapeError(format("[{}] bias does not fit the weight: bias {}, weight {}; expected bias ({})", op,
                             to_string(bias.shape()), to_string(weight.shape()), weight.size(0)));
@@ -136,7 +131,7 @@ TensorRef optional_ref(const Tensor& x) { return x.defined() ? x.ref() : TensorR
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_operands("matmul", a, "a", b, "b");
+  check_operands("matmul", a, b);
   const auto fail = [&](const char* what) {
     throw ShapeError(
         format("[matmul] {}: {} and {}; expected (..., m, k) and (..., k, n), with leading sizes that are "
