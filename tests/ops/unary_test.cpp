@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "engine/autograd.h"
 #include "engine/error.h"
@@ -112,7 +113,7 @@ TEST_CASE("f32 maps over the whole range of float") {
   }
   const Tensor input = Tensor::from_vector(x), precise = input.to(DType::f64);
   const struct {
-    const char* name;
+    std::string name;
     Map map;
   } kMaps[] = {{"exp", exp},   {"log", log},   {"tanh", tanh}, {"sigmoid", sigmoid},  {"elu", elu},
                {"gelu", gelu}, {"silu", silu}, {"sqrt", sqrt}, {"softplus", softplus}};
