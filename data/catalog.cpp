@@ -76,10 +76,12 @@ DataParts open_data(const DataOptions& options) {
     throw ConfigError("[data] data.limit_train and data.limit_val leave no sample; expected at least 1");
   }
   if (options.name == "fashion_mnist") {
-    return split_parts(open_fashion_mnist(options.root, true), open_fashion_mnist(options.root, false), options);
+    const auto train = open_fashion_mnist(options.root, true);
+    return split_parts(train, open_fashion_mnist(options.root, false), options);
   }
   if (options.name == "idx") {
-    return split_parts(open_idx_folder(options.root, true), open_idx_folder(options.root, false), options);
+    const auto train = open_idx_folder(options.root, true);
+    return split_parts(train, open_idx_folder(options.root, false), options);
   }
   std::string known;
   for (const std::string& name : data_names()) known += (known.empty() ? "" : ", ") + name;

@@ -91,6 +91,9 @@ TEST_CASE("where it is missing: the path tried, the layout, how to get it") {
        "then), or name its folder with --data DIR")
           .c_str(),
       DataError);
+  DataOptions options;
+  options.root = root;
+  CHECK_THROWS_WITH_AS(open_data(options), Contains((root + "/train-images-idx3-ubyte").c_str()), DataError);
   CHECK_THROWS_WITH_AS(open_idx_folder("", true), Contains("--data DIR"), DataError);
 }
 
