@@ -65,7 +65,8 @@ function(polygrad_library name)
   set(target polygrad_${name})
   add_library(${target} ${ARG_SOURCES})
   add_library(polygrad::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
+  # No DEFINE_SYMBOL: static and shared builds compile the same commands, so that the compiler cache serves both.
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} DEFINE_SYMBOL "" VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   polygrad_compile_settings(${target})
   if(BUILD_SHARED_LIBS)
