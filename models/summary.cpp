@@ -1,5 +1,8 @@
 #include "models/summary.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "engine/format.h"
 #include "models/model.h"
 
@@ -19,6 +22,52 @@ std::string summary_table(const Model& model, std::int64_t batch) {
     macs += layer.macs;
   }
   return text + format("{:<28} {:<22} {:>12} {:>14}\n", "total", "", model.parameter_count(), macs);
+}
+
+std::string parameter_kind(const std::string& path) {
+  std::string kind;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    std::string part = path.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string::npos) part = "*";
+    kind += (kind.empty() ? "" : ".") + part;
+    begin = end + 1;
+  }
+  return kind;
+}
+
+std::string parameter_table(const Module& model) {
+  struct Row {
+    std::string kind;
+    std::int64_t tensors = 0, elements = 0;
+    double sum = 0, squares = 0, smallest = INFINITY, largest = -INFINITY;
+  };
+  std::vector<Row> rows;
+  for (const auto& [path, tensor] : model.named_parameters()) {
+    const std::string kind = parameter_kind(path);
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) { return other.kind == kind; });
+    if (row == rows.end()) {
+      rows.push_back({kind});
+      row = rows.end() - 1;
+    }
+    ++row->tensors;
+    for (const double value : tensor.detach().to(DType::f64).to_vector<double>()) {
+      ++row->elements;
+      row->sum += value;
+      row->squares += value * value;
+      row->smallest = std::min(row->smallest, value);
+      row->largest = std::max(row->largest, value);
+    }
+  }
+  std::string text = format("{:<28} {:>7} {:>10} {:>12} {:>12} {:>12} {:>12}\n", "parameter", "tensors", "elements",
+                            "mean", "deviation", "smallest", "largest");
+  for (const Row& row : rows) {
+    const double count = static_cast<double>(std::max<std::int64_t>(row.elements, 1)), mean = row.sum / count;
+    const double deviation = std::sqrt(std::max(row.squares / count - mean * mean, 0.0));
+    text += format("{:<28} {:>7} {:>10} {:>12.4g} {:>12.4g} {:>12.4g} {:>12.4g}\n", row.kind, row.tensors, row.elements,
+                   mean, deviation, row.smallest, row.largest);
+  }
+  return text;
 }
 
 std::string attention_report(const Model& model) {

@@ -41,7 +41,7 @@ void show_model(const std::string& name, const Config& config, bool tsv, const s
       text += format("{}\t{}\t{}\n", path, sizes(tensor.shape()), parameters.count(path) != 0 ? "param" : "buffer");
     }
   } else {
-    text = summary_table(*model, 1) + "\n" + attention_report(*model);
+    text = summary_table(*model, 1) + "\n" + parameter_table(*model) + "\n" + attention_report(*model);
     text += format("{:.4g} GFLOP in the matrix products of a forward on one image\n", model_flops(*model, 1) / 1e9);
     text += format("{} parameters in {} tensors, seed {}, sha256 {}\n", model->parameter_count(), state.size(),
                    config.seed("seed"), fingerprint(state));

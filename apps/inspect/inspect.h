@@ -19,8 +19,9 @@ void show_file(const std::string& path, bool stats);
 // What differs between two files. True where they hold the same names, dtypes, shapes and bits, in any order.
 bool compare_files(const std::string& first, const std::string& second);
 
-// A fresh model: layers, cost, attention, and the fingerprint of its parameters; or (tsv) exactly one line for each
-// tensor: name, sizes joined by x, "param" or "buffer". `save`: also write the weights there, where not empty.
+// A fresh model: layers, cost, how the parameters start, attention, and the parameters' fingerprint; or (tsv) exactly
+// one line for each tensor: name, sizes joined by x, "param" or "buffer". `save`: also write the weights there, where
+// not empty.
 void show_model(const std::string& name, const Config& config, bool tsv, const std::string& save);
 
 }  // namespace polygrad::inspect

@@ -361,6 +361,16 @@ TEST_CASE("one activation for all layers, or one for each") {
   check_contains(summary_table(*model, 2), "blocks.2.mlp.fc1");
 }
 
+TEST_CASE("the table of parameters shows how each kind starts") {
+  CHECK(parameter_kind("blocks.10.mlp.fc1.weight") == "blocks.*.mlp.fc1.weight");
+  CHECK(parameter_kind("head.bias") == "head.bias");
+  CHECK(parameter_kind("layers.0.blocks.1.norm1.bias") == "layers.*.blocks.*.norm1.bias");
+  const std::string table = parameter_table(*create_model("vit_tiny", small_config()));
+  check_contains(
+      table, "blocks.*.norm1.weight              3         72            1            0            1            1\n");
+  check_contains(table, "blocks.*.attn.qkv.weight           3       5184 ");
+}
+
 TEST_CASE("how the divisor is written") {
   const Activation x3 = parse_activation("x3"), gelu = parse_activation("gelu"), softmax = Activation::softmax();
   CHECK(resolve_divisor("auto", x3, 256) == 16);
