@@ -52,15 +52,13 @@ std::int64_t Shape::numel() const {
   bool zero = false;
   for (const std::int64_t size : *this) {
     if (size < 0) throw ShapeError(format("[shape] negative size in {}", to_string(*this)));
-    if (size == 0) zero = true;
-  }
-  if (zero) return 0;
-  for (const std::int64_t size : *this) {
-    if (__builtin_mul_overflow(count, size, &count)) {
+    if (size == 0) {
+      zero = true;
+    } else if (__builtin_mul_overflow(count, size, &count)) {
       throw ShapeError(format("[shape] the number of elements of {} overflows 64 bits", to_string(*this)));
     }
   }
-  return count;
+  return zero ? 0 : count;
 }
 
 Shape Shape::contiguous_strides() const {

@@ -40,7 +40,7 @@ class Shape {
   void insert(int position, std::int64_t size);
   void erase(int position);
 
-  // The product of all sizes. Throws ShapeError on a negative size or where the product overflows 64 bits.
+  // The product of all sizes. Throws ShapeError on a negative size, or where the sizes other than 0 overflow 64 bits.
   std::int64_t numel() const;
   // Row-major strides, in elements.
   Shape contiguous_strides() const;

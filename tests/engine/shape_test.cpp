@@ -55,7 +55,8 @@ TEST_CASE("editing") {
 TEST_CASE("the number of elements never wraps around") {
   CHECK(Shape{2, 0, 3}.numel() == 0);
   CHECK(Shape{kLargest}.numel() == kLargest);
-  CHECK(Shape{0, kLargest, kLargest}.numel() == 0);
+  CHECK(Shape{0, kLargest}.numel() == 0);
+  CHECK_THROWS_AS((Shape{0, kLargest, kLargest}.numel()), ShapeError);  // its strides would overflow
   CHECK_THROWS_WITH_AS((Shape{std::int64_t{1} << 32, std::int64_t{1} << 32}.numel()),
                        "[shape] the number of elements of (4294967296, 4294967296) overflows 64 bits", ShapeError);
   CHECK_THROWS_AS((Shape{kLargest, 2}.numel()), ShapeError);
@@ -65,6 +66,7 @@ TEST_CASE("the number of elements never wraps around") {
 
 TEST_CASE("row-major strides") {
   CHECK(Shape{2, 3, 4}.contiguous_strides() == Shape{12, 4, 1});
+  CHECK(Shape{0, kLargest}.contiguous_strides() == Shape{kLargest, 1});
   CHECK(Shape{}.contiguous_strides() == Shape{});
   CHECK(Shape{5}.contiguous_strides() == Shape{1});
 }
