@@ -8,7 +8,10 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/factory.h"
+#include "engine/parallel.h"
+#include "models/optim/adamw.h"
 #include "models/vision/vit.h"
+#include "models/weights.h"
 #include "models/zoo.h"
 #include "ops/attention.h"
 #include "ops/binary.h"
@@ -284,6 +287,37 @@ TEST_CASE("one model in four threads: the same bits as alone") {
   }
   for (std::thread& thread : threads) thread.join();
   for (std::size_t i = 0; i < 4; ++i) CHECK(at_once[i] == alone[i]);
+}
+
+TEST_CASE("two models trained in two threads: the same bits as one after the other") {
+  const auto train = [](std::uint64_t seed) {
+    ModelConfig config = small_config();
+    config.seed = seed;
+    config.dropout = 0.1;
+    config.drop_path = 0.2;
+    const auto model = create_model("vit_tiny", config);
+    AdamW optimizer(param_groups(*model, 0.05));
+    const Tensor batch = images(*model, 6, seed), labels = Tensor::from_vector<std::int64_t>({0, 1, 2, 3, 4, 0});
+    ForwardContext context;
+    context.training = true;
+    context.seed = seed;
+    for (context.step = 0; context.step < 5; ++context.step) {
+      optimizer.zero_grad();
+      cross_entropy(model->forward(batch, context), labels).backward();
+      optimizer.step({1e-3, std::nullopt});
+    }
+    return fingerprint(model->state());
+  };
+  const std::string first = train(1), second = train(2);
+  std::string first_at_once, second_at_once;
+  std::thread other([&] { second_at_once = train(2); });
+  first_at_once = train(1);
+  other.join();
+  CHECK(first_at_once == first);
+  CHECK(second_at_once == second);
+  CHECK(first != second);
+  const NumThreadsGuard one(1);
+  CHECK(train(1) == first);
 }
 
 TEST_CASE("dropout belongs to the sample, the step and the layer: micro-batches draw what the whole batch draws") {
