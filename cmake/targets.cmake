@@ -18,7 +18,9 @@ find_package(Threads REQUIRED)
 
 # The flags that every target of ours has: libraries, programs and tests.
 function(polygrad_compile_settings target)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON POLYGRAD_IN_TREE ON)
+  # A parent's unity build would put files together that are each compiled for themselves (stb, the kernels).
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON UNITY_BUILD OFF
+                        POLYGRAD_IN_TREE ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
   # Contraction would make a result depend on which multiply-add the compiler happens to fuse.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -ffp-contract=off>)
