@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "engine/error.h"
 
 using namespace polygrad;
@@ -76,6 +78,22 @@ TEST_CASE("a transform draws from the sample's generator alone") {
   CHECK(different > 380);  // 1/25 of the crops is the image itself, half of them not flipped
   CHECK(flipped > 160);
   CHECK(flipped < 240);
+}
+
+TEST_CASE("every window of the padded image is drawn, about equally often") {
+  AugmentOptions options;
+  options.crop_padding = 1;
+  const ImageTransform transform(options);
+  std::map<std::vector<float>, int> seen;
+  for (std::uint64_t seed = 0; seed < 900; ++seed) {
+    Generator generator(seed);
+    ++seen[transform(image_3x3(), generator).to_vector<float>()];
+  }
+  CHECK(seen.size() == 9);
+  for (const auto& [window, times] : seen) {
+    CHECK(times > 60);
+    CHECK(times < 150);
+  }
 }
 
 TEST_CASE("without switches a transform is the evaluation's: no number is drawn") {

@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -94,9 +98,30 @@ TEST_CASE("the same batches for 0, 1 and 4 workers, over several epochs") {
   CHECK(none.indices.size() == 66);
   CHECK(none == run(1, {}, 3));
   CHECK(none == run(4, {}, 3));
-  // Each epoch has another order and other random numbers.
+  // Each epoch has another order.
   CHECK(std::vector(none.indices.begin(), none.indices.begin() + 22) !=
         std::vector(none.indices.begin() + 22, none.indices.begin() + 44));
+}
+
+TEST_CASE("a sample's random numbers are those of its seed, epoch and index") {
+  const auto noise = [](std::uint64_t seed, std::int64_t epoch) {
+    LoaderOptions options = options_of(4, 0);
+    options.sampler.seed = seed;
+    options.sampler.shuffle = false;
+    Loader loader(std::make_shared<FakeDataset>(4), options);
+    loader.start({epoch, 0});
+    std::vector<float> values;  // the first pixel of sample i is i + noise
+    const auto pixels = loader.next()->images.to_vector<float>();
+    for (std::size_t i = 0; i < 4; ++i) values.push_back(pixels[4 * i] - static_cast<float>(i));
+    return values;
+  };
+  const auto base = noise(1, 0), again = noise(1, 0), other_epoch = noise(1, 1), other_seed = noise(2, 0);
+  CHECK(base == again);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(base[i] != other_epoch[i]);
+    CHECK(base[i] != other_seed[i]);
+    CHECK(base[i] != base[(i + 1) % 4]);
+  }
 }
 
 TEST_CASE("from the middle of an epoch: what an uninterrupted run has from there on") {
@@ -141,6 +166,27 @@ TEST_CASE("u8 images without a transform are scaled to [0, 1]") {
   Loader loader(std::make_shared<Bytes>(1), options_of(1, 0));
   CHECK(loader.next()->images.to_vector<float>() == std::vector<float>{0, 1});
 }
+
+#if defined(__SSE__)
+TEST_CASE("a caller that flushes small numbers to zero gets the same bits, and keeps its state") {
+  class Tiny : public FakeDataset {
+   public:
+    using FakeDataset::FakeDataset;
+    Sample get(std::int64_t, Generator&) const override { return {full({1, 1, 1}, 1e-40), 0}; }
+  };
+  constexpr unsigned kFlushToZero = 0x8000;
+  for (const int workers : {0, 1}) {
+    Loader loader(std::make_shared<Tiny>(1), options_of(1, workers));
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | kFlushToZero);
+    const auto batch = loader.next();
+    const bool kept = (_mm_getcsr() & kFlushToZero) != 0;
+    _mm_setcsr(before);
+    CHECK(kept);
+    CHECK(batch->images.to_vector<float>() == std::vector<float>{1e-40f});
+  }
+}
+#endif
 
 TEST_CASE("an exception arrives in its turn, with the sample's index and place") {
   for (const int workers : {0, 1, 4}) {

@@ -51,6 +51,14 @@ TEST_CASE("with labels each class gives its share, to within one sample") {
   CHECK(count_labels(split_samples(100, 15, 1, labels).val, labels, 3) == std::vector<std::int64_t>{9, 5, 1});
 }
 
+TEST_CASE("each class is drawn for itself") {
+  std::vector<std::int64_t> labels, even, odd;
+  for (int i = 0; i < 200; ++i) labels.push_back(i % 2);
+  for (const std::int64_t i : split_samples(200, 40, 1, labels).val) (i % 2 == 0 ? even : odd).push_back(i / 2);
+  CHECK(even.size() == 20);
+  CHECK(even != odd);
+}
+
 TEST_CASE("chosen samples: a sorted part of the list, all of it where it is short") {
   const std::vector<std::int64_t> positions = {3, 5, 8, 13, 21, 34};
   const auto chosen = choose_samples(positions, 3, 7);
