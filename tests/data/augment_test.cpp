@@ -50,12 +50,6 @@ TEST_CASE("normalisation: pixels of u8 are scaled to [0, 1] first, those of f32 
   CHECK(normalize(f32, {1}, {2}).to_vector<float>() == std::vector<float>{0, 0.5f});  // one number for all channels
 }
 
-TEST_CASE("a strided image is read by its strides") {
-  // A view without a copy: the first two columns of a 2 x 3 image, by hand-made memory.
-  const Tensor wide = Tensor::from_vector<float>({1, 2, 3, 4, 5, 6}, Shape{1, 2, 3});
-  CHECK(normalize(flip_horizontal(wide), {}, {}).to_vector<float>() == std::vector<float>{3, 2, 1, 6, 5, 4});
-}
-
 TEST_CASE("a transform draws from the sample's generator alone") {
   AugmentOptions options;
   options.flip = true;
