@@ -38,8 +38,10 @@ struct Activation {
 Activation parse_activation(std::string_view name);
 // The inverse; "x^4" for the powers above 3.
 std::string to_string(Activation activation);
-// All of them, softmax first: for tests, tables and messages.
+// All of them, softmax first: for tests and tables.
 std::vector<Activation> all_activations();
+// "softmax, x, x2, x3, x^p (p = 1 ... 9), relu, ...": for messages and help texts.
+std::string activation_names();
 
 // --- how ------------------------------------------------------------------------------------------------------------
 

@@ -33,13 +33,7 @@ Activation parse_activation(std::string_view name) {
   if (name.size() == 3 && name.substr(0, 2) == "x^" && '1' <= name[2] && name[2] <= '9') {
     return Activation::power(name[2] - '0');
   }
-  std::string names = "softmax";
-  for (std::int32_t id = 0; id < ActivationList::kCount; ++id) {
-    if (id > 2 && id < kPowers) continue;  // the powers above 3 are one word
-    names += format(", {}", ActivationList::kNames[id]);
-    if (id == 2) names += format(", x^p (p = 1 ... {})", kPowers);
-  }
-  throw ConfigError(format("[attention.phi] unknown activation '{}'; expected one of {}", name, names));
+  throw ConfigError(format("[attention.phi] unknown activation '{}'; expected one of {}", name, activation_names()));
 }
 
 std::string to_string(Activation activation) {
@@ -54,6 +48,16 @@ std::vector<Activation> all_activations() {
   std::vector<Activation> all;
   for (std::int32_t id = kSoftmax; id < ActivationList::kCount; ++id) all.push_back({id});
   return all;
+}
+
+std::string activation_names() {
+  std::string names = "softmax";
+  for (std::int32_t id = 0; id < ActivationList::kCount; ++id) {
+    if (id > 2 && id < kPowers) continue;  // the powers above 3 are one word
+    names += format(", {}", ActivationList::kNames[id]);
+    if (id == 2) names += format(", x^p (p = 1 ... {})", kPowers);
+  }
+  return names;
 }
 
 // --- paths ----------------------------------------------------------------------------------------------------------

@@ -35,18 +35,18 @@ struct RowStatistics {
 // What one thread works with, made once a chunk.
 template <class T>
 struct Buffers {
-  T* scores;     // a tile
-  T* gradients;  // of the scores; backward only
-  T* row_value;  // three numbers for each row of a panel
-  T* row_value2;
-  T* row_value3;
+  T* scores;                      // a tile
+  T* gradients;                   // of the scores; backward only
+  T *maximum, *sum, *correction;  // softmax: a number for each row of a panel
+  T* inner;                       // softmax's backward: D
 
   Buffers(Workspace& workspace, const TiledPlan& plan, bool backward)
       : scores(workspace.allocate<T>(plan.panel_rows * plan.tile_cols)),
         gradients(backward ? workspace.allocate<T>(plan.panel_rows * plan.tile_cols) : nullptr),
-        row_value(workspace.allocate<T>(plan.panel_rows)),
-        row_value2(workspace.allocate<T>(plan.panel_rows)),
-        row_value3(workspace.allocate<T>(plan.panel_rows)) {}
+        maximum(workspace.allocate<T>(plan.panel_rows)),
+        sum(workspace.allocate<T>(plan.panel_rows)),
+        correction(workspace.allocate<T>(plan.panel_rows)),
+        inner(workspace.allocate<T>(plan.panel_rows)) {}
 };
 
 // A task's coordinates.
@@ -119,9 +119,9 @@ void softmax_panel(const AttentionProblem& problem, const TiledPlan& plan, const
                    const Buffers<T>& buffers) {
   const Rows<const T> v = head_rows<const T>(problem.v, b, h);
   const T infinity = std::numeric_limits<T>::infinity();
-  T* maximum = buffers.row_value;
-  T* sum = buffers.row_value2;
-  T* correction = buffers.row_value3;
+  T* maximum = buffers.maximum;
+  T* sum = buffers.sum;
+  T* correction = buffers.correction;
   const std::int64_t count = rows.end - rows.begin;
   for (std::int64_t i = 0; i < count; ++i) {
     maximum[i] = -infinity;
@@ -264,6 +264,32 @@ void softmax_gradient(const AttentionProblem& problem, const Block& block, const
   drop_entries(problem, block, s);
 }
 
+// One head's operands, and where a task adds its gradients.
+template <class T>
+struct BackwardHead {
+  Rows<const T> q, k, v, g;
+  Rows<T> dq, dk, dv;
+};
+
+// A tile's share of the gradients: p = M∘Z∘φ(S) (softmax: Z∘P), ds = dS·c.
+template <class T>
+void add_products(const BackwardHead<T>& head, const Block& block, std::int64_t d, T inverse_divisor, T score_factor,
+                  const T* p, const T* ds) {
+  const std::int64_t rows = block.rows, cols = block.cols;
+  if (head.dv.present()) {  // dv += pᵀ G / c
+    gemm_serial<T>(true, false, cols, d, rows, inverse_divisor, p, cols, head.g.at(block.row), head.g.stride, T(1),
+                   head.dv.at(block.col), head.dv.stride);
+  }
+  if (head.dq.present()) {  // dq += score_scale · dS k
+    gemm_serial<T>(false, false, rows, d, cols, score_factor, ds, cols, head.k.at(block.col), head.k.stride, T(1),
+                   head.dq.at(block.row), head.dq.stride);
+  }
+  if (head.dk.present()) {  // dk += score_scale · dSᵀ q
+    gemm_serial<T>(true, false, cols, d, rows, score_factor, ds, cols, head.q.at(block.row), head.q.stride, T(1),
+                   head.dk.at(block.col), head.dk.stride);
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -310,46 +336,35 @@ void tiled_backward(Workspace& workspace, const AttentionProblem& problem, const
     const Buffers<T> buffers(scratch, plan, true);
     T* s = buffers.scores;
     T* ds = buffers.gradients;
-    T* inner = is_softmax(problem) && plan.tiles > 1 ? buffers.row_value : nullptr;
+    T* inner = is_softmax(problem) && plan.tiles > 1 ? buffers.inner : nullptr;
     for (std::int64_t index = begin; index < end; ++index) {
       const Task task(plan, sizes, index);
       task.for_batches(plan, sizes, [&](std::int64_t b) {
         const std::int64_t h = task.head;
-        const Rows<const T> q = head_rows<const T>(problem.q, b, h);
-        const Rows<const T> k = head_rows<const T>(problem.k, b, h);
-        const Rows<const T> v = head_rows<const T>(problem.v, b, h);
-        const Rows<const T> g = head_rows<const T>(grad, b, h);
-        const Rows<T> dq = head_rows<T>(gradients.dq, b, h);
-        const Rows<T> dk = key_gradients.rows(sizes, b, h, task.group);
-        const Rows<T> dv = value_gradients.rows(sizes, b, h, task.group);
+        const BackwardHead<T> head{head_rows<const T>(problem.q, b, h),
+                                   head_rows<const T>(problem.k, b, h),
+                                   head_rows<const T>(problem.v, b, h),
+                                   head_rows<const T>(grad, b, h),
+                                   head_rows<T>(gradients.dq, b, h),
+                                   key_gradients.rows(sizes, b, h, task.group),
+                                   value_gradients.rows(sizes, b, h, task.group)};
         const RowStatistics<T> statistics(state, sizes, b, h);
-        if (dk.present()) fill_rows(dk, {0, sizes.keys}, d, T(0));
-        if (dv.present()) fill_rows(dv, {0, sizes.keys}, d, T(0));
+        if (head.dk.present()) fill_rows(head.dk, {0, sizes.keys}, d, T(0));
+        if (head.dv.present()) fill_rows(head.dv, {0, sizes.keys}, d, T(0));
         task.for_panels(plan, sizes, [&](Range panel) {
-          if (dq.present()) fill_rows(dq, panel, d, T(0));
+          if (head.dq.present()) fill_rows(head.dq, panel, d, T(0));
           const Range rows = trim(query_mask_of(problem, b), panel);
-          if (inner != nullptr) row_products(g, head_rows<const T>(out, b, h), rows, d, inner);
+          if (inner != nullptr) row_products(head.g, head_rows<const T>(out, b, h), rows, d, inner);
           for_tiles(problem, plan, sizes, b, h, rows, [&](const Block& block) {
             compute_scores(problem, block, s);
-            gemm_serial<T>(false, true, block.rows, block.cols, d, T(1), g.at(block.row), g.stride, v.at(block.col),
-                           v.stride, T(0), ds, block.cols);
+            gemm_serial<T>(false, true, block.rows, block.cols, d, T(1), head.g.at(block.row), head.g.stride,
+                           head.v.at(block.col), head.v.stride, T(0), ds, block.cols);  // dP = G vᵀ
             if (is_softmax(problem)) {
               softmax_gradient(problem, block, statistics, inner, s, ds);
             } else {
               elementwise_gradient(problem, block, s, ds);
             }
-            if (dv.present()) {  // dv += (M∘Z∘φ(S)/c)ᵀ G
-              gemm_serial<T>(true, false, block.cols, d, block.rows, inverse_divisor, s, block.cols, g.at(block.row),
-                             g.stride, T(1), dv.at(block.col), dv.stride);
-            }
-            if (dq.present()) {  // dq += score_scale · dS k
-              gemm_serial<T>(false, false, block.rows, d, block.cols, score_factor, ds, block.cols, k.at(block.col),
-                             k.stride, T(1), dq.at(block.row), dq.stride);
-            }
-            if (dk.present()) {  // dk += score_scale · dSᵀ q
-              gemm_serial<T>(true, false, block.cols, d, block.rows, score_factor, ds, block.cols, q.at(block.row),
-                             q.stride, T(1), dk.at(block.col), dk.stride);
-            }
+            add_products(head, block, d, inverse_divisor, score_factor, s, ds);
             bias_gradient.add_block(task.chunk, block, ds, inverse_divisor);
           });
         });

@@ -55,6 +55,7 @@ TEST_CASE("names of activations") {
     CHECK_TEXT(ConfigError, parse_activation(wrong), "[attention.phi]", "unknown activation", "softmax", "x2",
                "x^p (p = 1 ... 9)", "relu", "elu", "gelu", "tanh", "exp", "exp_neg");
   }
+  CHECK(activation_names().starts_with("softmax, x, x2, x3, x^p (p = 1 ... 9), relu, elu, gelu, tanh, exp, exp_neg"));
   CHECK_TEXT(ValueError, Activation::power(10), "x^10", "1 <= p <= 9");
   CHECK_TEXT(ValueError, Activation::power(0), "x^0");
 }
