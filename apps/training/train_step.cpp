@@ -14,8 +14,8 @@ namespace polygrad {
 
 namespace {
 
-// Different purposes draw from different seeds.
-constexpr std::uint64_t kDropoutSeed = 1, kMixSeed = 2;
+// Keeps the masks of dropout apart from what else is drawn from the run's seed.
+constexpr std::uint64_t kDropoutSeed = 1;
 
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   const Tensor rows = logits.detach().contiguous();
@@ -49,8 +49,7 @@ TrainStep::Micro TrainStep::prepare(Batch batch, std::int64_t step, std::int64_t
                            .step = step,
                            .first_sample = first_sample}};
   if (options_.mix.enabled()) {
-    Generator generator(
-        derive_seed(options_.seed, kMixSeed, static_cast<std::uint64_t>(step * options_.accumulate + micro)));
+    Generator generator = mix_generator(options_.seed, step, micro);
     const MixPlan plan = draw_mix(options_.mix, result.images.size(2), result.images.size(3), generator);
     mix_images(result.images, plan);
     result.targets = mix_targets(result.labels, plan, options_.mix.classes, options_.mix.label_smoothing);
