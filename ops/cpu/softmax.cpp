@@ -74,8 +74,8 @@ void exp_of_columns(const T* __restrict x, const T* __restrict largest, T* __res
 
 template <class T>
 void softmax_columns(const T* x, T* y, std::int64_t n, std::int64_t stride, std::int64_t width) {
-  T largest[kColumns], scale[kColumns];
-  double sums[kColumns];
+  T largest[kColumns] = {}, scale[kColumns] = {};
+  double sums[kColumns] = {};
   largest_of_columns(x, n, stride, width, largest);
   exp_of_columns(x, largest, y, sums, n, stride, width);
   for (std::int64_t i = 0; i < width; ++i) scale[i] = static_cast<T>(1.0 / sums[i]);
@@ -87,8 +87,8 @@ void softmax_columns(const T* x, T* y, std::int64_t n, std::int64_t stride, std:
 
 template <class T>
 void log_softmax_columns(const T* x, T* y, std::int64_t n, std::int64_t stride, std::int64_t width) {
-  T largest[kColumns], log_sum[kColumns];
-  double sums[kColumns];
+  T largest[kColumns] = {}, log_sum[kColumns] = {};
+  double sums[kColumns] = {};
   largest_of_columns(x, n, stride, width, largest);
   exp_of_columns(x, largest, y, sums, n, stride, width);
   for (std::int64_t i = 0; i < width; ++i) log_sum[i] = static_cast<T>(math::log(sums[i]));
@@ -102,7 +102,7 @@ void log_softmax_columns(const T* x, T* y, std::int64_t n, std::int64_t stride, 
 template <class T>
 void softmax_backward_columns(const T* g, const T* y, T* dx, std::int64_t n, std::int64_t stride, std::int64_t width) {
   double sums[kColumns] = {};
-  T mean[kColumns];
+  T mean[kColumns] = {};
   for (std::int64_t j = 0; j < n; ++j) {
     for (std::int64_t i = 0; i < width; ++i) {
       sums[i] += static_cast<double>(g[j * stride + i]) * static_cast<double>(y[j * stride + i]);
@@ -119,7 +119,7 @@ template <class T>
 void log_softmax_backward_columns(const T* g, const T* y, T* dx, std::int64_t n, std::int64_t stride,
                                   std::int64_t width) {
   double sums[kColumns] = {};
-  T total[kColumns];
+  T total[kColumns] = {};
   for (std::int64_t j = 0; j < n; ++j) {
     for (std::int64_t i = 0; i < width; ++i) sums[i] += static_cast<double>(g[j * stride + i]);
   }

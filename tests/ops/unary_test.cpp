@@ -170,6 +170,19 @@ TEST_CASE("gradients add over every use of a tensor") {
   CHECK(x.grad().item<double>() == 12);
 }
 
+TEST_CASE("operands may overlap each other, and the result may take the place of one") {
+  const Tensor x = Tensor::from_vector<float>({1, 2, 3, 4, 5});
+  const Tensor head = make_view(x, {4}, {1}, 0), tail = make_view(x, {4}, {1}, 1),
+               back = make_view(x, {2, 2}, {1, 2}, 0);
+  CHECK((head + tail).to_vector<float>() == std::vector<float>{3, 5, 7, 9});
+  CHECK((back * back).to_vector<float>() == std::vector<float>{1, 9, 4, 16});
+  Tensor y = head;
+  y = y * tail;
+  y = gelu(y) - y;
+  CHECK(head.to_vector<float>() == std::vector<float>{1, 2, 3, 4});
+  CHECK(y.to_vector<float>()[3] == 0);
+}
+
 TEST_CASE("equal operands share the gradient of maximum and minimum") {
   Tensor a = full({2}, 3, {.requires_grad = true}), b = full({2}, 3, {.requires_grad = true});
   sum(maximum(a, b) + minimum(a, b)).backward();
