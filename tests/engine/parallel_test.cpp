@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -168,6 +169,15 @@ TEST_CASE("all participants compute in one floating-point state, whatever the ca
 #endif
 
 TEST_CASE("[alone] counts threads" * doctest::skip()) {
+  std::thread([] {}).join();  // the thread sanitizer starts one of its own beside the first
+  // A thread that has been joined is listed for a moment longer.
+  const auto settles_at = [](int most) {
+    for (int wait = 0; wait < 1000 && count_threads() > most; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return count_threads() <= most;
+  };
+  settles_at(1);
   const int before = count_threads();
   {
     const NumThreadsGuard guard(1);
@@ -190,7 +200,7 @@ TEST_CASE("[alone] counts threads" * doctest::skip()) {
   CHECK(most <= before + 8);
   const NumThreadsGuard guard(3);
   harmonic(100'000, 100);
-  CHECK(count_threads() <= before + 2);
+  CHECK(settles_at(before + 2));
 }
 
 TEST_CASE("with one thread the pool is not touched; with n it starts n - 1 threads; they don't keep a process alive") {
