@@ -68,6 +68,12 @@ def main():
         print(f"\ngemm {ours[0]['gemm']}, {ours[0]['threads']} threads")
     for settings in sorted({f"{p['environment']}: {p['settings'] or 'no variables'}, {p['threads']} threads" for p in peers}):
         print(f"peer environment {settings}")
+    if ours and peers:
+        own = max(line["ceiling_gflops"] for line in ours if "ceiling_gflops" in line)
+        best = max(line["ceiling_gflops"] for line in peers)
+        if best < 0.85 * own:
+            print(f"the peer's products reach {best:.0f} GFLOP/s where ours reach {own:.0f}: is its BLAS an optimised one? "
+                  "(Debian's python3-torch needs libopenblas0-pthread)")
     if not peers:
         print("no peer's numbers: make peers measures the same work in PyTorch")
 
