@@ -30,6 +30,7 @@ namespace polygrad {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kAddressable = std::size_t{1} << 47;  // what a process can address; no system could give more
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kThreadBlock = 64 << 10;  // larger blocks go straight to the shared cache
 constexpr std::size_t kThreadBytes = 1 << 20;   // what a thread keeps for itself at most
@@ -137,7 +138,7 @@ void* allocate(std::size_t requested, Device device) {
   check_device(device);
   Cache& cache = Cache::instance();
   cache.allocations.fetch_add(1, std::memory_order_relaxed);
-  if (requested > (std::size_t{1} << 62)) cache.fail(requested);
+  if (requested > kAddressable) cache.fail(requested);
   const std::size_t bytes = size_class(requested);
   void* pointer = nullptr;
   if (bytes <= kThreadBlock && !thread_cache_gone) {
