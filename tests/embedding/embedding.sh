@@ -55,7 +55,7 @@ case $case in
     run_app
     if [ "$case" = shared ]; then
       for library in "$work"/app/polygrad/*/libpolygrad_*.so; do
-        foreign=$(nm -DC --defined-only "$library" | cut -d ' ' -f 3- | grep -v 'polygrad::' | head -n 3 || true)
+        foreign=$(nm -DC --defined-only "$library" | cut -d ' ' -f 3- | grep -vE 'polygrad(_fmt)?::' | head -n 3 || true)
         [ -z "$foreign" ] || die "$library exports $foreign"
       done
     fi
