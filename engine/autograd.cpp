@@ -317,6 +317,7 @@ class Walk {
                    node->op));
       }
       for (const Edge& edge : node->edges) {
+        if (edge.leaf && !targets_ && edge.leaf->autograd->hook) ++hooks_due_[edge.leaf.get()];
         if (!edge.node) continue;
         const auto [state, fresh] = states_.try_emplace(edge.node.get());
         ++state->second.consumers;
@@ -376,6 +377,7 @@ class Walk {
       Tensor& part = gradients[i];
       if (part.defined() && wanted(edge)) deliver(edge, std::move(part));
       part = Tensor();
+      if (edge.leaf && !targets_) run_hook(edge.leaf);
       if (!edge.node) continue;
       State& producer = states_.at(edge.node.get());
       if (--producer.consumers == 0) ready_.push(edge.node.get());
@@ -412,11 +414,15 @@ class Walk {
       accumulate_shared(std::move(gradient), collected_.at(edge.leaf.get()));
     } else {
       accumulate_into_leaf(std::move(gradient), *edge.leaf);
-      if (edge.leaf->autograd->hook) {
-        Tensor leaf(edge.leaf);
-        edge.leaf->autograd->hook(leaf);
-      }
     }
+  }
+
+  // A leaf's hook runs once a walk, when the last edge that leads to it has been visited and its gradient is whole.
+  void run_hook(const std::shared_ptr<TensorImpl>& impl) {
+    const auto due = hooks_due_.find(impl.get());
+    if (due == hooks_due_.end() || --due->second > 0 || !impl->autograd->grad.defined()) return;
+    Tensor leaf(impl);
+    impl->autograd->hook(leaf);
   }
 
   std::shared_ptr<Node> root_;
@@ -424,6 +430,7 @@ class Walk {
   const std::vector<Tensor>* targets_;
   std::unordered_map<const Node*, State> states_;
   std::unordered_map<const void*, Tensor> collected_;            // by node, or by leaf
+  std::unordered_map<const TensorImpl*, int> hooks_due_;         // edges still to visit, of leaves with a hook
   std::priority_queue<Node*, std::vector<Node*>, Older> ready_;  // newest first: the order is the same on every run
   std::vector<std::shared_ptr<Node>> alive_;
 };

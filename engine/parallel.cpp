@@ -5,6 +5,7 @@
 // matter of timing; what a chunk computes is not.
 #include "engine/parallel.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -65,10 +66,14 @@ thread_local int guarded_threads = 0;  // 0: no guard
 
 class Pool {
  public:
-  // Never destroyed: workers may be waiting in it while the process ends.
+  // Never destroyed: workers may be waiting in it while the process ends. A forked child has none of its parent's
+  // threads, so it gets a pool of its own.
   static Pool& instance() {
-    static Pool* pool = new Pool;
-    return *pool;
+    static std::atomic<Pool*> pool = [] {
+      pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
+      return new Pool;
+    }();
+    return *pool.load(std::memory_order_acquire);
   }
 
   void run(Job& job) {

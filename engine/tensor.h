@@ -105,7 +105,7 @@ class Tensor {
   void set_grad(const Tensor& grad);  // replaces it; same shape and dtype, or undefined
   // From now on gradients are accumulated into this buffer (same shape and dtype, contiguous); undefined: unpin.
   void pin_grad(const Tensor& buffer);
-  // Runs after each accumulation into this leaf, in the thread that walks the graph.
+  // Runs once a walk, when all of its gradient has been added up, in the thread that walks the graph.
   void set_post_accumulate_hook(std::function<void(Tensor& leaf)> hook);
   // Walks the graph from here; see autograd.h. `gradient` is dL/d(this), by default 1 for a single element (else
   // GradError). The walk releases what it consumes; a second one throws GradError unless the first was told to retain

@@ -10,6 +10,7 @@
 #include "engine/format.h"
 #include "engine/log.h"
 #include "engine/parallel.h"
+#include "ops/attention.h"
 
 namespace polygrad {
 namespace {
@@ -58,9 +59,7 @@ void add_attention(CLI::App& app, CommandLine& line) {
   sub->add_option("--lengths", options.lengths, "true length of each sequence: a,b,...; the rest is masked")
       ->delimiter(',')
       ->group(kShape);
-  sub->add_option("--phi", options.phi, "softmax x x2 x3 x^p relu elu gelu tanh exp exp_neg")
-      ->capture_default_str()
-      ->group(kHow);
+  sub->add_option("--phi", options.phi, activation_names())->capture_default_str()->group(kHow);
   sub->add_option("--scale", options.scale, "divisor: a number, sqrt_n, n, auto")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "auto tiled linear materialised")->capture_default_str()->group(kHow);
 }

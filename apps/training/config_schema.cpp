@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "engine/format.h"
+#include "ops/attention.h"
 
 namespace polygrad {
 
@@ -62,7 +63,7 @@ const std::vector<ConfigKey>& config_keys() {
       choice("model.swin_pad", "\"after_roll\"", "after_roll before_roll", "where Swin pads maps that windows do not divide"),
       integer("model.num_classes", "null", 1, "null: the data's"),
 
-      special("attention.phi", KeyType::activation, "\"softmax\"", "softmax x x2 x3 x^p (p 1 to 9) relu elu gelu tanh exp exp_neg, or a list with one per layer"),
+      special("attention.phi", KeyType::activation, "\"softmax\"", "of S in attention, or a list with one per layer"),
       special("attention.scale", KeyType::divisor, "\"auto\"", "divisor c of phi(s)/c: a number, sqrt_n, n, auto (sqrt_n for x^p, else 1); alias attention.divisor"),
       choice("attention.path", "\"auto\"", "auto tiled linear materialised", "how attention is computed"),
       number("attention.dropout", "0", 0, 0.999, "of the attention matrix"),
@@ -259,7 +260,7 @@ std::string expected_value(const ConfigKey& key) {
         text += key.high == kAny ? format(" >= {}", key.low) : format(" from {} to {}", key.low, key.high);
       break;
     case KeyType::activation:
-      text = "softmax, x, x2, x3, x^p, relu, elu, gelu, tanh, exp, exp_neg, or a list with one per layer";
+      text = "one of " + activation_names() + ", or a list with one per layer";
       break;
     case KeyType::divisor:
       text = "a number > 0, sqrt_n, n or auto";

@@ -198,6 +198,13 @@ TEST_CASE("hooks run after the accumulation, in the walking thread") {
   CHECK(seen == std::vector<double>{3, 7});
   CHECK(thread == std::this_thread::get_id());
 
+  SUBCASE("once a walk, when the gradient is whole") {
+    Tensor leaf = tiny::leaf(3);
+    std::vector<double> whole;
+    leaf.set_post_accumulate_hook([&](Tensor& changed) { whole.push_back(changed.grad().item<double>()); });
+    tiny::add(tiny::add(leaf, leaf), tiny::mul(leaf, leaf)).backward();
+    CHECK(whole == std::vector<double>{8});
+  }
   SUBCASE("a hook may step and forget, as an optimizer does") {
     x.zero_grad();
     x.set_post_accumulate_hook([](Tensor& leaf) {
