@@ -36,8 +36,8 @@ Experiment build_experiment(const Config& config);
 std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input);
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model);
-// How many optimizer steps a run takes, and how many its schedule spans: train.max_steps ends a run early without bending
-// the learning rate's curve, unless train.epochs is null: then it is the length of both.
+// How many optimizer steps a run takes, and how many its schedule spans: train.max_steps ends a run early without
+// bending the learning rate's curve, unless train.epochs is null: then it is the length of both.
 struct RunLength {
   std::int64_t steps = 0, schedule_steps = 0;
 };

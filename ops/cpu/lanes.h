@@ -81,7 +81,7 @@ POLYGRAD_INLINE T max(const T* x, std::int64_t n) {
     std::memcpy(&running, x, sizeof running);
     for (i = kWidth; i + kWidth <= n; i += kWidth) {
       std::memcpy(&next, x + i, sizeof next);
-      running = (running >= next) | (running != running) ? running : next;
+      running = ((running >= next) | (running != running)) ? running : next;
     }
     for (int lane = 0; lane < kWidth; ++lane) best = best >= running[lane] || best != best ? best : running[lane];
   }

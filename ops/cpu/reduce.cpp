@@ -185,7 +185,7 @@ void amax(Workspace&, const TensorRef& x, const TensorRef& out) {
         for (std::int64_t j = 1; j < s.n; ++j) {
           const T* row = from + j * s.inner;
           for (std::int64_t i = 0; i < s.inner; ++i) {
-            best[i] = (best[i] >= row[i]) | (best[i] != best[i]) ? best[i] : row[i];
+            best[i] = ((best[i] >= row[i]) | (best[i] != best[i])) ? best[i] : row[i];
           }
         }
       }

@@ -54,7 +54,7 @@ void largest_of_columns(const T* x, std::int64_t n, std::int64_t stride, std::in
   for (std::int64_t j = 1; j < n; ++j) {
     const T* row = x + j * stride;
     for (std::int64_t i = 0; i < width; ++i) {
-      largest[i] = (largest[i] >= row[i]) | (largest[i] != largest[i]) ? largest[i] : row[i];
+      largest[i] = ((largest[i] >= row[i]) | (largest[i] != largest[i])) ? largest[i] : row[i];
     }
   }
 }

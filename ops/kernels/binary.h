@@ -89,7 +89,7 @@ struct Maximum {
   static constexpr bool kReads[2][2] = {{true, true}, {true, true}};
   template <class T>
   POLYGRAD_INLINE static T value(T a, T b) {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
   template <class T>
   POLYGRAD_INLINE static T derivative_a(T a, T b) {
@@ -106,7 +106,7 @@ struct Minimum {
   static constexpr bool kReads[2][2] = {{true, true}, {true, true}};
   template <class T>
   POLYGRAD_INLINE static T value(T a, T b) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
   template <class T>
   POLYGRAD_INLINE static T derivative_a(T a, T b) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@ class Process {
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     const std::string out = folder_ / "out", err = folder_ / "err";
+    std::fflush(stdout);  // the child must not print what we had buffered
     pid_ = fork();
     if (pid_ == 0) {
       if (!std::freopen("/dev/null", "r", stdin) || !std::freopen(out.c_str(), "w", stdout) ||
