@@ -186,7 +186,7 @@ ExitCode train(const Flags& flags) {
       flags.out.empty() && (flags.resume.empty() || flags.resume == "auto") ? "runs/" + config.name() : flags.out;
   options.allow_change = flags.allow_change;
   options.init = flags.init;
-  options.stop_at_full_marks = flags.overfit > 0;
+  options.overfit = flags.overfit > 0;
   options.progress = make_progress(flags);
   if (!flags.quiet) options.report = [](std::string_view line) { print_line(stderr, line); };
   Trainer trainer(std::move(config), options);

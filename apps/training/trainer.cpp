@@ -133,6 +133,10 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
       communicator(options.communicator ? *options.communicator : single) {
   parse_precision(config.text("train.precision"));
   checkpoint = find_resume(options);
+  if (options.overfit) {
+    experiment.val = experiment.train;
+    experiment.test = nullptr;
+  }
   info.config = config;
   info.class_names = experiment.train->class_names();
   info.preprocessing = experiment.preprocessing;
@@ -339,7 +343,7 @@ bool Trainer::Run::evaluate_now(const Trainer& trainer) {
     info.state.best_top1 = eval.result.top1;
     info.state.best_step = eval.step;
   }
-  full_marks = options.stop_at_full_marks && eval.result.top1 == 100;
+  full_marks = options.overfit && eval.result.top1 == 100;
   log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
   say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} %{}", eval.epoch, eval.step, eval.result.loss,
              eval.result.top1, eval.best ? "  best" : ""));

@@ -60,7 +60,8 @@ struct TrainerOptions {
   std::string resume = {};
   std::vector<std::string> allow_change = {};         // configuration keys that may differ from the checkpoint's
   std::string init = {};                              // weights (safetensors) to start a new run from
-  bool stop_at_full_marks = false;                    // end as soon as an evaluation has every sample right (--overfit)
+  // --overfit: validate on the training samples, leave the test samples alone, end as soon as all are right.
+  bool overfit = false;
   std::function<void(std::string_view)> report = {};  // lines for people; empty: silent
   Progress progress = {};
   Communicator* communicator = nullptr;  // null: a single process
