@@ -200,10 +200,10 @@ TEST_CASE("wrong types: the key, what it takes, what came") {
         "[config] runs/my.json:1: optimizer.betas: expected a list of 2 numbers from 0 to 1, got a list of 1");
   CHECK(error_of("{\"probe\": {\"norms\": 1}}") ==
         "[config] runs/my.json:1: probe.norms: expected true or false, got the number 1");
-  CHECK(error_of("{\"attention\": {\"phi\": \"x10\"}}") ==
-        "[config] runs/my.json:1: attention.phi: expected softmax, x, x2, x3, x^p, relu, elu, gelu, tanh, exp, "
-        "exp_neg, or "
-        "a list with one per layer, got the text \"x10\"");
+  CHECK(
+      error_of("{\"attention\": {\"phi\": \"x10\"}}") ==
+      "[config] runs/my.json:1: attention.phi: expected one of softmax, x, x2, x3, x^p (p = 1 ... 9), relu, elu, gelu, "
+      "tanh, exp, exp_neg, or a list with one per layer, got the text \"x10\"");
   CHECK(error_of("{\"attention\": {\"scale\": 0}}") ==
         "[config] runs/my.json:1: attention.scale: expected a number > 0, sqrt_n, n or auto, got the number 0");
   CHECK(

@@ -218,7 +218,7 @@ TEST_CASE("best is chosen on validation data and the test images are seen once")
 
 TEST_CASE("the small run learns") {
   const TemporaryFolder folder;
-  CHECK(*run(small_config({"train.epochs=20"}), folder.path() + "/run", "", -1, 256).best_top1 > 90);
+  CHECK(*run(small_config({"train.epochs=40"}), folder.path() + "/run", "", -1, 256).best_top1 > 90);
 }
 
 TEST_CASE("a resume with another configuration or other data is refused, key by key") {
