@@ -56,7 +56,8 @@ asan: setup testdata  ## the suite under the address and undefined-behaviour san
 
 .PHONY: tsan
 tsan: setup testdata  ## the suite of engine, ops, data and training under the thread sanitizer, in build-tsan/
-	@cmake --preset tsan >/dev/null && cmake --build build-tsan -j $(JOBS)
+	@cmake --preset tsan >/dev/null
+	@cmake --build build-tsan -j $(JOBS) --target test_engine test_ops test_data test_training
 	@tests/support/run_suite.sh build-tsan -j $(JOBS) -L threads -LE slow-sanitized $(CTEST_ARGS)
 
 .PHONY: lint
