@@ -1,7 +1,9 @@
 // Atomic writes and whole-file reads; see file.h.
 #include "engine/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,8 +11,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "engine/error.h"
 #include "engine/format.h"
@@ -53,18 +57,50 @@ int sync_descriptor(int descriptor) {
 // Distinguishes the temporaries of several writers of one file; the process id keeps processes apart.
 std::atomic<unsigned> temporary_count{0};
 
+constexpr std::string_view kTemporaryMark = ".tmp-";
+
+// Whether a name ends in .tmp-PID-COUNT.
+bool is_temporary(std::string_view name) {
+  const std::size_t mark = name.rfind(kTemporaryMark);
+  if (mark == std::string_view::npos) return false;
+  const std::string_view rest = name.substr(mark + kTemporaryMark.size());
+  const std::size_t dash = rest.find('-');
+  if (dash == std::string_view::npos) return false;
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  return is_number(rest.substr(0, dash)) && is_number(rest.substr(dash + 1));
+}
+
 // Closes a descriptor at the end of a scope.
 struct DescriptorCloser {
   int descriptor;
-  ~DescriptorCloser() { ::close(descriptor); }
+  ~DescriptorCloser() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
 };
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  temporary_ = format("{}.tmp-{}-{}", path_, ::getpid(), temporary_count.fetch_add(1, std::memory_order_relaxed));
-  descriptor_ = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_write_error(path_, errno);
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) { open_temporary(); }
+
+// The name may be taken: by a writer in another container, whose process has the same id, or by one that was killed.
+// The lock tells them apart (remove_stale_temporaries); the kernel drops it with the process.
+void AtomicFile::open_temporary() {
+  while (true) {
+    temporary_ =
+        format("{}{}{}-{}", path_, kTemporaryMark, ::getpid(), temporary_count.fetch_add(1, std::memory_order_relaxed));
+    descriptor_ = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+      if (errno == EEXIST) continue;
+      throw_write_error(path_, errno);
+    }
+    // Between open and lock the file looks stale, and somebody may be removing it: then another is made.
+    const bool taken = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct stat status = {};
+    if (!taken && ::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) return;
+    ::close(std::exchange(descriptor_, -1));
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -90,6 +126,9 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 void AtomicFile::commit() {
   if (descriptor_ < 0) throw InternalError(format("[write_file] '{}' is committed twice", path_));
   int error = sync_descriptor(descriptor_);
+  // The second descriptor keeps the lock until the temporary has its new name.
+  const DescriptorCloser lock{::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)};
+  if (lock.descriptor < 0 && error == 0) error = errno;
   // A network file system may report a full disk only here.
   if (::close(std::exchange(descriptor_, -1)) != 0 && error == 0 && errno != EINTR) error = errno;
   if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
@@ -104,6 +143,27 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   AtomicFile file(path);
   file.write(content.data(), content.size());
   file.commit();
+}
+
+int remove_stale_temporaries(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), &::closedir);
+  if (!entries) return 0;
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (is_temporary(entry->d_name)) names.emplace_back(entry->d_name);
+  }
+  int removed = 0;
+  for (const std::string& name : names) {
+    const int descriptor =
+        ::openat(::dirfd(entries.get()), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    const DescriptorCloser closer{descriptor};
+    struct stat status = {};
+    const bool is_file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+    if (!is_file || ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) continue;
+    if (::unlinkat(::dirfd(entries.get()), name.c_str(), 0) == 0) ++removed;
+  }
+  return removed;
 }
 
 std::string read_file(const std::string& path, std::size_t max_bytes) {

@@ -20,11 +20,16 @@ class AtomicFile {
   void commit();
 
  private:
+  void open_temporary();
+
   std::string path_, temporary_;
   int descriptor_ = -1;
 };
 
 void write_file_atomically(const std::string& path, std::string_view content);
+// Removes the temporaries in `folder` whose writers were killed; those of living writers stay, and so does what can't
+// be removed or told apart. Returns how many went; a folder that can't be read has none.
+int remove_stale_temporaries(const std::string& folder);
 // Throws IoError where it can't be opened or is larger than max_bytes.
 std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30);
 // Makes a file's folder entry durable.

@@ -151,6 +151,7 @@ void RunFolder::open() {
                path_));
   }
   remove_temporaries(checkpoints);
+  remove_stale_temporaries(path_);  // of a run that was killed while it wrote config.json or its metrics
 }
 
 std::string RunFolder::checkpoint_path(std::int64_t step) const {

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -61,6 +63,63 @@ TEST_CASE("a writer that is killed leaves the old file") {
   });
   CHECK(code == 256 + SIGKILL);
   CHECK(read_bytes(path) == "old");
+}
+
+TEST_CASE("a name that a killed writer left behind is passed over") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
+  // In a container the next run has the same process id and counts from the same number.
+  CHECK(testing::run_in_child([&] {
+          std::string taken;
+          {
+            const AtomicFile probe(path);
+            for (const auto& entry : std::filesystem::directory_iterator(folder.path())) taken = entry.path().string();
+          }
+          const std::size_t dash = taken.rfind('-');
+          const int count = std::stoi(taken.substr(dash + 1));
+          for (int i = 1; i <= 3; ++i)
+            write_bytes(taken.substr(0, dash + 1) + std::to_string(count + i), "left behind");
+          write_file_atomically(path, "new");
+          return read_bytes(path) == "new" && folder.count() == 4 ? 0 : 1;
+        }) == 0);
+}
+
+TEST_CASE("temporaries of killed writers are removed, those of living ones and other files are not") {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.tmp-12-0", "b.json.tmp-7-123"}) write_bytes(folder / name, "left behind");
+  for (const char* name : {"a", "a.tmp-12", "a.tmp-12-", "a.tmp-x-1", "a.tmp-1-2-3", "tmp-1-2", "a.tmp-1-2~"}) {
+    write_bytes(folder / name, "the user's");
+  }
+  REQUIRE(mkdir((folder / "folder.tmp-1-2").c_str(), 0777) == 0);
+  REQUIRE(symlink((folder / "a").c_str(), (folder / "link.tmp-1-2").c_str()) == 0);
+  AtomicFile living(folder / "living");
+  living.write("whole", 5);
+  CHECK(remove_stale_temporaries(folder.path()) == 2);
+  CHECK(folder.count() == 10);
+  living.commit();
+  CHECK(read_bytes(folder / "living") == "whole");
+  CHECK(testing::run_in_child([&] {
+          AtomicFile file(folder / "state");
+          std::raise(SIGKILL);
+          return 0;
+        }) == 256 + SIGKILL);
+  CHECK(folder.count() == 11);
+  CHECK(remove_stale_temporaries(folder.path()) == 1);
+  CHECK(folder.count() == 10);
+  CHECK(remove_stale_temporaries(folder / "none") == 0);
+}
+
+TEST_CASE("files are written while another thread clears the folder up") {
+  const TemporaryFolder folder;
+  std::atomic<bool> done{false};
+  std::thread cleaner([&] {
+    while (!done) remove_stale_temporaries(folder.path());
+  });
+  for (int i = 0; i < 300; ++i) write_file_atomically(folder / "state", std::to_string(i));
+  done = true;
+  cleaner.join();
+  CHECK(read_bytes(folder / "state") == "299");
+  CHECK(folder.count() == 1);
 }
 
 TEST_CASE("several writers of one file: one whole content wins") {

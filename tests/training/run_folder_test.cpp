@@ -54,6 +54,17 @@ TEST_CASE("nothing is made before open; a folder that exists is refused to a new
   CHECK_THROWS_AS(RunFolder(""), ConfigError);
 }
 
+TEST_CASE("open removes what a killed run left half written") {
+  const TemporaryFolder folder;
+  RunFolder(folder / "a").open();
+  write_bytes(folder / "a/config.json", "{}");
+  for (const char* name : {"a/config.json.tmp-12-3", "a/metrics.csv.tmp-1-0"}) write_bytes(folder / name, "half");
+  RunFolder run(folder / "a");
+  run.open();
+  CHECK(entries(folder / "a") == 2);  // config.json and checkpoints
+  CHECK(read_bytes(folder / "a/config.json") == "{}");
+}
+
 TEST_CASE("a checkpoint appears complete, with `latest` as a relative link to it") {
   const TemporaryFolder folder;
   RunFolder run(folder / "a/");  // a slash at the end does not matter
