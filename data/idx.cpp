@@ -72,16 +72,22 @@ Header parse_header(std::string_view bytes, const std::string& name) {
     fail(name, format("cut short in its header: {} bytes of {}", bytes.size(), header.bytes));
   }
   std::uint64_t expected = header.element_bytes;
-  bool overflow = false;
+  std::int64_t without_zeros = 1;  // a size of 0 hides the others from the product, not from a tensor's strides
+  bool overflow = false, beyond_tensors = false;
   for (std::size_t d = 0; d < dims; ++d) {
     const std::uint64_t size = big_endian(bytes.data() + 4 + 4 * d, 4);
     overflow = overflow || __builtin_mul_overflow(expected, size, &expected);
+    const auto factor = static_cast<std::int64_t>(std::max<std::uint64_t>(size, 1));
+    beyond_tensors = beyond_tensors || __builtin_mul_overflow(without_zeros, factor, &without_zeros);
     header.shape.push_back(static_cast<std::int64_t>(size));
   }
   const std::uint64_t there = bytes.size() - header.bytes;
   if (overflow || expected > there) {
     fail(name, format("cut short: the header says {} elements of {} bytes, the file has {} bytes of them",
                       to_string(header.shape), header.element_bytes, there));
+  }
+  if (beyond_tensors) {
+    fail(name, format("the header says {} elements: no such array can be addressed", to_string(header.shape)));
   }
   if (expected < there) {
     fail(name, format("{} bytes too long: the header says {} elements of {} bytes", there - expected,

@@ -132,6 +132,20 @@ TEST_CASE("malformed IDX files: the file, what is wrong, what was expected") {
   CHECK(text_of(gzip_bytes(gzip_bytes(idx_bytes(0x08, {1}, "x")))) == "[idx] train-images: gzipped twice");
 }
 
+TEST_CASE("huge sizes that hide behind a size of 0") {
+  const TemporaryFolder folder;
+  const std::string images = folder / "train-images-idx3-ubyte";
+  write_bytes(images, idx_bytes(0x08, {0, 0xFFFFFFFFu, 0xFFFFFFFFu}, ""));  // 16 bytes
+  write_bytes(folder / "labels", idx_bytes(0x08, {0}, ""));
+  const std::string text = "[idx] " + images + ": the header says (0, 4294967295, 4294967295) elements: no such array";
+  CHECK_THROWS_WITH_AS(IdxDataset("tiny", images, folder / "labels"), Contains(text.c_str()), DataError);
+  for (const auto& sizes : {std::vector<std::uint32_t>{0xFFFFFFFFu, 0xFFFFFFFFu, 0},
+                            std::vector<std::uint32_t>{0xFFFFFFFFu, 0, 0xFFFFFFFFu, 2}}) {
+    for (const int type : {0x08, 0x0C, 0x0E}) CHECK_THROWS_AS(parse_idx(idx_bytes(type, sizes, ""), "a"), DataError);
+  }
+  CHECK(parse_idx(idx_bytes(0x08, {0, 0xFFFFFFFFu, 2}, ""), "a").numel() == 0);
+}
+
 TEST_CASE("sizes whose product is beyond 2^40, or beyond 64 bits, are refused before anything is allocated") {
   for (const auto& sizes :
        {std::vector<std::uint32_t>{1u << 20, 1u << 20, 2}, std::vector<std::uint32_t>(5, 0xFFFFFFFFu),
