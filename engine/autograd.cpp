@@ -264,6 +264,11 @@ void check_gradient(const Node& node, std::size_t input, const Tensor& gradient,
 
 // --- the walk ------------------------------------------------------------------------------------------------------
 
+// A copy runs: a hook may replace itself or another leaf's, also by none.
+void call_hook(const TensorImpl& impl, Tensor leaf) {
+  if (const std::function<void(Tensor&)> hook = impl.autograd->hook) hook(leaf);
+}
+
 class Walk {
  public:
   // Where `targets` is given, only these tensors' gradients are collected, and leaves stay untouched.
@@ -421,8 +426,7 @@ class Walk {
   void run_hook(const std::shared_ptr<TensorImpl>& impl) {
     const auto due = hooks_due_.find(impl.get());
     if (due == hooks_due_.end() || --due->second > 0 || !impl->autograd->grad.defined()) return;
-    Tensor leaf(impl);
-    impl->autograd->hook(leaf);
+    call_hook(*impl, Tensor(impl));
   }
 
   std::shared_ptr<Node> root_;
@@ -487,10 +491,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   const Tensor start = start_gradient("backward", *this, gradient);
   if (!impl_->autograd->node) {  // a leaf: its own gradient
     accumulate_into_leaf(start.clone(), *impl_);
-    if (impl_->autograd->hook) {
-      Tensor leaf(*this);
-      impl_->autograd->hook(leaf);
-    }
+    call_hook(*impl_, *this);
     return;
   }
   Walk(*this, retain_graph, nullptr).run(start);

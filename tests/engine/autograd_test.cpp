@@ -215,6 +215,26 @@ TEST_CASE("hooks run after the accumulation, in the walking thread") {
     CHECK(x.item<double>() == 1);
     CHECK_FALSE(x.grad().defined());
   }
+  SUBCASE("a hook may replace itself, and take another leaf's away") {
+    Tensor first = tiny::leaf(1), second = tiny::leaf(2);
+    std::vector<std::string> calls;
+    // Long enough to live on the heap: the text must outlast the hook that holds it.
+    const auto once = [&calls](Tensor* other, const std::string& text) {
+      return [&calls, other, text](Tensor& leaf) {
+        leaf.set_post_accumulate_hook({});
+        if (other != nullptr) other->set_post_accumulate_hook({});
+        calls.push_back(text);
+      };
+    };
+    const std::string a = "the hook of the first leaf, called once", b = "the hook of a leaf that is its own output";
+    first.set_post_accumulate_hook(once(&second, a));
+    second.set_post_accumulate_hook(once(&first, a));
+    for (int i = 0; i < 2; ++i) tiny::mul(first, second).backward();
+    CHECK(calls == std::vector<std::string>{a});
+    first.set_post_accumulate_hook(once(nullptr, b));
+    for (int i = 0; i < 2; ++i) first.backward();
+    CHECK(calls == std::vector<std::string>{a, b});
+  }
   SUBCASE("grad() runs none") {
     seen.clear();
     grad(tiny::scale(x, 2), {x});
