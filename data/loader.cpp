@@ -1,7 +1,7 @@
-// How it works: a cursor walks the positions. Without workers, next() makes the batch at the cursor. With workers, each
-// takes the cursor's next position together with a ticket number, makes the batch, and puts it into the ring at ticket
-// modulo depth; next() takes tickets in order. A worker takes a ticket only while fewer than `depth` are out, so a slot
-// is always free when its batch is ready.
+// How it works: a cursor walks the positions. Without workers (none asked for, or no thread to be had), next() makes
+// the batch at the cursor. With workers, each takes the cursor's next position together with a ticket number, makes the
+// batch, and puts it into the ring at ticket modulo depth; next() takes tickets in order. A worker takes a ticket only
+// while fewer than `depth` are out, so a slot is always free when its batch is ready.
 #include "data/loader.h"
 
 #include <atomic>
@@ -10,12 +10,14 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "data/augment.h"
 #include "engine/error.h"
 #include "engine/format.h"
+#include "engine/log.h"
 #include "engine/parallel.h"
 
 namespace polygrad {
@@ -105,11 +107,17 @@ void Loader::start(DataPosition position) {
   queue_->end_epoch = options_.epochs == 0 ? -1 : position.epoch + options_.epochs;
   if (options_.workers == 0) return;
   queue_->ring.resize(static_cast<std::size_t>(options_.workers) * static_cast<std::size_t>(options_.prefetch));
+  std::vector<std::thread>& threads = queue_->threads;
+  threads.reserve(static_cast<std::size_t>(options_.workers));
   try {
-    for (int i = 0; i < options_.workers; ++i) {
-      queue_->threads.emplace_back([this, queue = queue_.get()] { work(*queue); });
+    while (static_cast<int>(threads.size()) < options_.workers) {
+      threads.emplace_back([this, queue = queue_.get()] { work(*queue); });
     }
-  } catch (...) {  // the system has no thread left
+  } catch (const std::system_error& error) {
+    log_message(LogLevel::warning,
+                format("[loader] {} of {} workers started: {}; the batches are the same, and come slower",
+                       threads.size(), options_.workers, error.what()));
+  } catch (...) {
     stop_workers();
     queue_.reset();
     throw;
@@ -152,7 +160,7 @@ std::optional<Batch> Loader::next() {
   if (!queue_) start();
   Queue& queue = *queue_;
   if (queue.failure) std::rethrow_exception(queue.failure);
-  if (options_.workers == 0) {
+  if (queue.threads.empty()) {
     if (queue.exhausted()) return std::nullopt;
     try {
       const Ticket ticket = queue.take(sampler_);

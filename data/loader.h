@@ -46,7 +46,7 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // Goes to `position`; batches prepared from the old place are dropped. A loader that was never started is at the
-  // beginning of epoch 0.
+  // beginning of epoch 0. Where the system refuses threads it goes on with the workers that started, or without any.
   void start(DataPosition position = {});
   // The next batch, or nothing at the end of the last epoch. Not to be called by two threads at once. Throws what the
   // data set or the transform threw (DataError with the sample's index and place added); also DataError for a label

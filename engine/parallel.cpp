@@ -15,6 +15,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -79,10 +80,7 @@ class Pool {
   void run(Job& job) {
     {
       const std::lock_guard lock(mutex_);
-      while (static_cast<int>(workers_) < job.helpers_allowed) {
-        std::thread([this] { work(); }).detach();
-        ++workers_;
-      }
+      while (workers_ < job.helpers_allowed && start_worker()) ++workers_;
       jobs_.push_back(&job);
     }
     if (job.helpers_allowed == 1) {
@@ -99,6 +97,16 @@ class Pool {
   }
 
  private:
+  // False where the system has no thread left: the call goes on with the workers there are, the caller at least.
+  bool start_worker() {
+    try {
+      std::thread([this] { work(); }).detach();
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+
   void work() {
     inside_parallel = true;  // whatever a chunk calls runs serially in this thread
     std::unique_lock lock(mutex_);

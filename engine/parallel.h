@@ -3,8 +3,9 @@
 // Promises: the range is cut into chunks of `grain` (the last may be shorter), whatever the number of threads; every
 // participant runs with the same floating-point state (round to nearest, no flush to zero); nested calls run serially
 // in their thread; several host threads may call at once; of several exceptions the lowest chunk's is rethrown in the
-// caller; with one thread the pool is never touched. A kernel that reduces keeps one partial result per chunk and adds
-// them in chunk order. The pool never touches the host's OpenMP settings. Read next: parallel.cpp.
+// caller; with one thread the pool is never touched; where the system refuses a thread, fewer take part. A kernel that
+// reduces keeps one partial result per chunk and adds them in chunk order. The pool never touches the host's OpenMP
+// settings. Read next: parallel.cpp.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,8 @@
 #include "data/augment.h"
 #include "engine/error.h"
 #include "engine/factory.h"
+#include "engine/log.h"
+#include "tests/support/isolation.h"
 
 using namespace polygrad;
 using doctest::Contains;
@@ -101,6 +103,27 @@ TEST_CASE("the same batches for 0, 1 and 4 workers, over several epochs") {
   // Each epoch has another order.
   CHECK(std::vector(none.indices.begin(), none.indices.begin() + 22) !=
         std::vector(none.indices.begin() + 22, none.indices.begin() + 44));
+}
+
+TEST_CASE("[alone] loaders without threads" * doctest::skip()) {
+  const Seen expected = run(0, {}, 2);
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+  testing::refuse_threads(true);
+  CHECK(run(4, {}, 2) == expected);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("[loader] 0 of 4 workers started: ") == 0);
+  // Room for two stacks, so for at most two workers.
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  testing::set_default_stack(400 * kMiB);
+  testing::limit_further_memory(1000 * kMiB);
+  CHECK(run(4, {}, 2) == expected);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[1].find(" of 4 workers started: ") != std::string::npos);
+}
+
+TEST_CASE("where the system refuses threads, batches are the same with fewer workers or none") {
+  CHECK(testing::run_in_new_process("[alone] loaders without threads") == 0);
 }
 
 TEST_CASE("a sample's random numbers are those of its seed, epoch and index") {

@@ -13,6 +13,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -205,6 +206,21 @@ TEST_CASE("[alone] counts threads" * doctest::skip()) {
 
 TEST_CASE("with one thread the pool is not touched; with n it starts n - 1 threads; they don't keep a process alive") {
   CHECK(testing::run_in_new_process("[alone] counts threads") == 0);
+}
+
+TEST_CASE("[alone] no thread to be had" * doctest::skip()) {
+  const NumThreadsGuard guard(3);
+  testing::refuse_threads(true);
+  CHECK_THROWS_AS(std::thread([] {}), std::system_error);
+  const float expected = harmonic(50'000, 500);
+  testing::refuse_threads(false);
+  const int before = count_threads();
+  CHECK(harmonic(50'000, 500) == expected);
+  CHECK(count_threads() == before + 2);  // later calls have their helpers
+}
+
+TEST_CASE("where the system refuses threads the caller computes alone, and the same") {
+  CHECK(testing::run_in_new_process("[alone] no thread to be had") == 0);
 }
 
 TEST_CASE("no more participants than asked for") {

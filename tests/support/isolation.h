@@ -57,6 +57,21 @@ inline void limit_further_memory(std::size_t bytes) {
   if (setrlimit(RLIMIT_AS, &limit) != 0) throw std::runtime_error("setrlimit failed");
 }
 
+// From now on a new thread's stack has `bytes` where its creator asks for none: with limit_further_memory only so many
+// threads can start.
+inline void set_default_stack(std::size_t bytes) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  const bool failed =
+      pthread_attr_setstacksize(&attributes, bytes) != 0 || pthread_setattr_default_np(&attributes) != 0;
+  pthread_attr_destroy(&attributes);
+  if (failed) throw std::runtime_error("cannot set the stack's size");
+}
+
+// While true, no thread can start in this process: its stack would be larger than the address space. (A limit on
+// processes does not bind root.)
+inline void refuse_threads(bool refuse) { set_default_stack(refuse ? std::size_t{1} << 50 : std::size_t{8} << 20); }
+
 // Runs f in a thread with a stack of `bytes`, and rethrows what it throws.
 inline void run_with_stack(std::size_t bytes, const std::function<void()>& f) {
   struct Call {
