@@ -56,6 +56,7 @@ struct Cache {
   std::mutex mutex;
   std::map<std::size_t, std::vector<void*>> free;  // by size class
   std::atomic<std::size_t> in_use{0}, cached{0}, peak{0}, limit{0};
+  std::atomic<std::size_t> held{0};  // asked of the system and not given back: in use + cached, and never out of step
   std::atomic<std::uint64_t> allocations{0}, fresh{0};
 
   static Cache& instance() {
@@ -68,6 +69,23 @@ struct Cache {
     std::size_t seen = peak.load();
     while (seen < now && !peak.compare_exchange_weak(seen, now)) {
     }
+  }
+
+  // Claims bytes that are about to be asked of the system; false where they would exceed the limit. One step, so that
+  // threads that allocate at once can't exceed it together.
+  bool reserve(std::size_t bytes) {
+    std::size_t now = held.load();
+    do {
+      const std::size_t most = limit.load();
+      if (most != 0 && (now > most || bytes > most - now)) return false;
+    } while (!held.compare_exchange_weak(now, now + bytes));
+    return true;
+  }
+
+  void give_back(void* pointer, std::size_t bytes) {
+    ASAN_UNPOISON_MEMORY_REGION(pointer, bytes);
+    std::free(pointer);
+    held -= bytes;
   }
 
   void* take(std::size_t bytes) {  // nullptr where none is cached
@@ -89,8 +107,7 @@ struct Cache {
     const std::lock_guard lock(mutex);
     for (auto& [bytes, blocks] : free) {
       for (void* pointer : blocks) {
-        ASAN_UNPOISON_MEMORY_REGION(pointer, bytes);
-        std::free(pointer);
+        give_back(pointer, bytes);
         cached -= bytes;
       }
     }
@@ -152,16 +169,19 @@ void* allocate(std::size_t requested, Device device) {
   }
   if (!pointer) pointer = cache.take(bytes);
   if (!pointer) {
-    const std::size_t limit = cache.limit.load();
-    const auto over = [&] { return limit && cache.in_use + cache.cached + bytes > limit; };
-    if (over()) trim_memory(device);
-    if (over()) cache.fail(requested);
+    if (!cache.reserve(bytes)) {
+      trim_memory(device);
+      if (!cache.reserve(bytes)) cache.fail(requested);
+    }
     pointer = system_allocate(bytes);
     if (!pointer) {
       trim_memory(device);
       pointer = system_allocate(bytes);
     }
-    if (!pointer) cache.fail(requested);
+    if (!pointer) {
+      cache.held -= bytes;
+      cache.fail(requested);
+    }
     cache.fresh.fetch_add(1, std::memory_order_relaxed);
   }
   ASAN_UNPOISON_MEMORY_REGION(pointer, bytes);
@@ -186,8 +206,7 @@ void deallocate(void* pointer, std::size_t requested, Device) noexcept {
     }
   } catch (const std::bad_alloc&) {  // no memory for the list: give the block back
     cache.cached -= bytes;
-    ASAN_UNPOISON_MEMORY_REGION(pointer, bytes);
-    std::free(pointer);
+    cache.give_back(pointer, bytes);
   }
 }
 
@@ -212,7 +231,9 @@ void reset_peak_memory(Device device) {
 
 void set_memory_limit(std::size_t bytes, Device device) {
   check_device(device);
-  Cache::instance().limit = bytes;
+  Cache& cache = Cache::instance();
+  cache.limit = bytes;
+  if (bytes != 0 && cache.held > bytes) trim_memory(device);
 }
 
 void trim_memory(Device device) {

@@ -23,7 +23,10 @@ struct MemoryStats {
 
 MemoryStats memory_stats(Device device = {});
 void reset_peak_memory(Device device = {});
-// In use + cached never exceeds this; exceeding it first empties the cache, then throws OutOfMemoryError. 0: no limit.
+// In use + cached never exceeds this, however many threads allocate at once (where more is in use already, nothing is
+// asked of the system until it is less). A request that would exceed it first empties the shared cache and this
+// thread's own, then throws OutOfMemoryError. The small blocks that other threads keep, at most 1 MiB each, count and
+// can't be taken from them: allow for them in a limit. 0: no limit.
 void set_memory_limit(std::size_t bytes, Device device = {});
 // Gives cached blocks back to the system (this thread's and the shared ones).
 void trim_memory(Device device = {});

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -122,6 +125,52 @@ TEST_CASE("the limit: an exception that says what is going on, and life goes on"
     CHECK(workspace.allocate(kMiB) != nullptr);
   }
   CHECK(memory_stats().bytes_in_use == before.bytes_in_use);
+}
+
+TEST_CASE("the limit holds also for threads that allocate at the same instant") {
+  trim_memory();
+  constexpr int kThreads = 8, kRounds = 100, kFit = 3;
+  const LimitGuard limit(memory_stats().bytes_in_use + kFit * 8 * kMiB);
+  std::barrier together(kThreads);
+  std::atomic<int> held{0}, most{0};
+  std::atomic<std::size_t> most_bytes{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < kRounds; ++round) {
+        together.arrive_and_wait();
+        Tensor x;
+        try {
+          x = Tensor::empty({static_cast<std::int64_t>(2 * kMiB)});
+          ++held;
+        } catch (const OutOfMemoryError&) {
+        }
+        together.arrive_and_wait();
+        if (t == 0) {
+          const MemoryStats stats = memory_stats();
+          most_bytes = std::max(most_bytes.load(), stats.bytes_in_use + stats.bytes_cached);
+          most = std::max(most.load(), held.exchange(0));
+        }
+        together.arrive_and_wait();
+        x = Tensor();
+        trim_memory();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(most <= kFit);
+  CHECK(most > 0);
+  CHECK(most_bytes <= memory_stats().limit);
+}
+
+TEST_CASE("a limit below what is cached empties the cache; one below what is in use stops new requests") {
+  trim_memory();
+  const Tensor held = Tensor::empty({static_cast<std::int64_t>(kMiB)});
+  { const Tensor freed = Tensor::empty({static_cast<std::int64_t>(kMiB)}); }
+  const LimitGuard limit(memory_stats().bytes_in_use + kMiB);
+  CHECK(memory_stats().bytes_cached == 0);
+  const LimitGuard lower(kMiB);
+  CHECK_THROWS_AS(Tensor::empty({static_cast<std::int64_t>(kMiB)}), OutOfMemoryError);
 }
 
 TEST_CASE("impossible sizes are exceptions too") {
