@@ -448,7 +448,7 @@ Tensor SafetensorsFile::load(const std::string& name) const {
   if (type == "I16") return load_wider<std::int16_t, std::int32_t>(bytes, shape);
   if (type == "U16") return load_wider<std::uint16_t, std::int32_t>(bytes, shape);
   if (type == "U32") return load_wider<std::uint32_t, std::int64_t>(bytes, shape);
-  throw NotImplementedError(
+  throw IoError(
       format("[safetensors] '{}': tensor {} has dtype {}, which has no counterpart here; convert "
              "it to F32 first",
              path(), quote(name), location.type->name));

@@ -38,7 +38,7 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const;
   bool contains(const std::string& name) const;
   // A copy of the data on the CPU (unaligned files are fine). F64 F32 F16 BF16 I64 I32 U8 BOOL keep their dtype; I8,
-  // I16, U16 widen to i32, U32 to i64 (exact). Throws IoError for an unknown name, NotImplementedError for FP8 and U64.
+  // I16, U16 widen to i32, U32 to i64 (exact). Throws IoError for an unknown name, and for FP8, C64 and U64.
   Tensor load(const std::string& name) const;
 
  private:

@@ -1,6 +1,8 @@
 // Weights: a file loads whole and by name, or not at all with the whole report.
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "models/weights.h"
@@ -181,5 +183,30 @@ TEST_CASE("a file that can't be read changes nothing") {
   const std::string bytes = testing::read_bytes(path);
   testing::write_bytes(path, bytes.substr(0, bytes.size() / 2));
   CHECK_THROWS_AS(load_weights(*model, path), IoError);
+  CHECK(fingerprint(model->state()) == before);
+}
+
+TEST_CASE("a file of a dtype without a counterpart is a file that can't be read") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "weights.safetensors";
+  const auto model = small_model(2);
+  const std::string before = fingerprint(model->state());
+  for (const auto& [dtype, bytes] : {std::pair("F8_E4M3", 1), std::pair("U64", 8)}) {
+    std::string header = "{";
+    std::int64_t end = 0;
+    for (const auto& [name, tensor] : model->state()) {
+      std::string sizes;
+      for (const std::int64_t size : tensor.shape()) sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+      const std::int64_t begin = std::exchange(end, end + tensor.numel() * bytes);
+      header += (begin == 0 ? "\"" : ",\"") + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":[" + sizes +
+                "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
+    }
+    header += "}";
+    const std::uint64_t length = header.size();
+    testing::write_bytes(path, std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
+                                   std::string(static_cast<std::size_t>(end), '\1'));
+    const std::string expected = std::string("' has dtype ") + dtype + ", which has no counterpart here";
+    CHECK_THROWS_WITH_AS(load_weights(*model, path), doctest::Contains(expected.c_str()), IoError);
+  }
   CHECK(fingerprint(model->state()) == before);
 }
