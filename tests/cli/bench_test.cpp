@@ -66,10 +66,15 @@ TEST_CASE("attention: times, memory and a small error, with and without padding"
 }
 
 TEST_CASE("vit_step: a training step of a small model") {
-  const nlohmann::json line =
-      measure({"vit_step", "--model", "vit_tiny", "--image", "8", "--patch", "4", "--classes", "3", "--batch", "2",
-               "--phi", "x3", "--scale", "16", "--precision", "f32", "--no-shortcuts"});
-  check_positive(line, {"step_ms", "images_per_s", "gflops", "ceiling_gflops", "ratio", "peak_mib", "loss"});
+  for (const bool flag : {false, true}) {
+    Arguments arguments = {"vit_step", "--model",   "vit_tiny", "--image",     "8",  "--patch",
+                           "4",        "--classes", "3",        "--batch",     "2",  "--phi",
+                           "x3",       "--scale",   "16",       "--precision", "f32"};
+    if (flag) arguments.push_back("--no-shortcuts");
+    const nlohmann::json line = measure(arguments);
+    check_positive(line, {"step_ms", "images_per_s", "gflops", "ceiling_gflops", "ratio", "peak_mib", "loss"});
+    CHECK(line["shortcuts"] == false);  // the models have none
+  }
 }
 
 TEST_CASE("op: nanoseconds for an element") {
@@ -107,6 +112,8 @@ TEST_CASE("help is grouped, and the version names the provider") {
   CHECK(help.code == 0);
   for (const char* text : {"Shape:", "How it is computed:", "--trans-a"})
     CHECK(help.out.find(text) != std::string::npos);
+  CHECK(run_program("polygrad_bench", {"op", "--help"}).out.find("one of: neg exp tanh") != std::string::npos);
+  CHECK(run_program("polygrad_bench", {"vit_step", "--help"}).out.find("this version has none") != std::string::npos);
   const Outcome version = run_program("polygrad_bench", {"--version"});
   CHECK(version.code == 0);
   CHECK(version.out.find("eigen") != std::string::npos);
