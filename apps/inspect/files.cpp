@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "apps/inspect/inspect.h"
 #include "apps/training/run_folder.h"
@@ -74,8 +75,9 @@ std::string difference(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 std::string weights_file(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return path;
-  if (std::filesystem::exists(path + "/model.safetensors")) return path + "/model.safetensors";
+  std::error_code error;  // what can't be looked at is no folder here; opening it as a file says why
+  if (!std::filesystem::is_directory(path, error)) return path;
+  if (std::filesystem::exists(path + "/model.safetensors", error)) return path + "/model.safetensors";
   return find_checkpoint(path) + "/model.safetensors";
 }
 

@@ -22,6 +22,7 @@ std::string sizes(const Shape& shape) {
 }  // namespace
 
 void show_model(const std::string& name, const Config& config, bool tsv, const std::string& save) {
+  refuse_unavailable(config);
   // What a data set would say, the preset says: its own image size and classes.
   const ModelConfig preset = resolve_model_config(name, {});
   Preprocessing input;

@@ -79,6 +79,7 @@ ExitCode run(const Flags& flags) {
       const bool of_model =
           assignment.starts_with("model.") || assignment.starts_with("attention.") || assignment.starts_with("seed=");
       check(of_model, "--set takes keys of model and attention, and seed");
+      check(!assignment.starts_with("model.name="), "the model's name comes from --model, not from --set model.name");
       config.set(assignment);
     }
     inspect::show_model(flags.model, config, flags.tsv, flags.save);

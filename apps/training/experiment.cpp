@@ -12,8 +12,12 @@ namespace polygrad {
 
 namespace {
 
-// Keys whose names are settled but whose work is not in this version: a value other than the default is refused, not
-// ignored.
+std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
+  return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(steps_per_epoch)));
+}
+
+}  // namespace
+
 void refuse_unavailable(const Config& config) {
   for (const char* key : {"model.pool_over_padding", "model.swin_pad", "attention.bias_position",
                           "attention.class_attention_phi", "data.on_bad_image", "data.exif", "data.text_length",
@@ -24,12 +28,6 @@ void refuse_unavailable(const Config& config) {
     }
   }
 }
-
-std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
-  return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(steps_per_epoch)));
-}
-
-}  // namespace
 
 DataOptions data_options(const Config& config) {
   return {.name = config.text("data.name"),

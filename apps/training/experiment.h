@@ -28,6 +28,9 @@ struct Experiment {
   std::unique_ptr<Model> average;  // where train.ema_decay > 0: holds the averaged weights
 };
 
+// Refuses keys whose names are settled but whose work is not in this version: throws ConfigError for a value other than
+// the default, which would do nothing.
+void refuse_unavailable(const Config& config);
 DataOptions data_options(const Config& config);
 // `classes` and `input` (channels, height, width) come from the data, and fill keys that the configuration leaves open.
 ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input);

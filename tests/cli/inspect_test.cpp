@@ -125,7 +125,15 @@ TEST_CASE("exit codes of inspect") {
   check_fails({"--model", "vit_tiny", "--set", "model.num_heads=5"}, 2, "embed_dim 192, num_heads 5");
   check_fails({"--model", "vit_tiny", "--set", "model.num_head=5"}, 2, "did you mean model.num_heads?");
   check_fails({"--model", "vit_tiny", "--set", "optimizer.lr=1"}, 2, "keys of model and attention");
+  check_fails({"--model", "vit_tiny", "--set", "model.name=vit_small"}, 2, "the model's name comes from --model");
+  for (const char* unavailable :
+       {"attention.bias_position=outside", "attention.class_attention_phi=same", "model.swin_pad=before_roll"}) {
+    check_fails({"--model", "vit_tiny", "--set", unavailable}, 2, "is not available in this version");
+  }
   check_fails({damaged}, 5, damaged);
+  check_fails({folder / std::string(300, 'x')}, 5, "File name too long");
+  check_fails({damaged, "--compare", folder / std::string(300, 'x')}, 5, "");
+  check_fails({"/proc/self/mem/x"}, 5, "Not a directory");
   check_fails({folder / "missing.safetensors"}, 5, "missing.safetensors");
   check_fails({folder.path()}, 5, folder.path());
   check_fails(tiny({"--save", folder / "no/such/folder.safetensors"}), 5, "folder.safetensors");
