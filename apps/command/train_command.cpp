@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/command/signals.h"
 #include "apps/command/version_text.h"
 #include "apps/training/config.h"
 #include "apps/training/config_schema.h"
@@ -14,7 +15,6 @@
 #include "apps/training/exit_code.h"
 #include "apps/training/experiment.h"
 #include "apps/training/presets.h"
-#include "apps/training/signals.h"
 #include "apps/training/trainer.h"
 #include "data/loader.h"
 #include "engine/error.h"
@@ -58,12 +58,14 @@ void add_flags(CLI::App& app, Flags& flags) {
       ->group(run)
       ->check(CLI::PositiveNumber);
   const char* look = "Look";
-  app.add_option("--eval", flags.eval,
-                 "CHECKPOINT: evaluate it; writes predictions.csv, per_class.csv and confusion.csv")
-      ->group(look);
+  CLI::Option* eval = app.add_option("--eval", flags.eval,
+                                     "CHECKPOINT: evaluate it, as its own configuration says; writes predictions.csv, "
+                                     "per_class.csv and confusion.csv")
+                          ->group(look);
   app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
   app.add_flag("--print-schedule", flags.print_schedule, "Print the learning rate's curve as a table")->group(look);
   app.add_flag("--list-models", flags.list_models, "Print the names of all models")->group(look);
+  for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--print-schedule"}) eval->excludes(other);
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
       ->group(machine)
@@ -122,7 +124,27 @@ int threads_of(const Config& config) {
   return threads > 0 ? static_cast<int>(threads) : num_threads();
 }
 
+// Beside the checkpoints of the run, or of a checkpoint that was copied elsewhere.
+std::string evaluation_folder(const std::string& checkpoint, std::int64_t step) {
+  const std::string run = run_folder_of(checkpoint);
+  return run.empty() ? checkpoint + "-eval" : format("{}/eval/step-{:06}", run, step);
+}
+
+// An evaluation is of the model that was trained: only what it is evaluated on, and how, may be set.
+void check_eval_settings(const Flags& flags) {
+  for (const std::string& assignment : flags.set) {
+    const std::string key = assignment.substr(0, assignment.find('='));
+    if (key.rfind("data.", 0) == 0 || key.rfind("eval.", 0) == 0) continue;
+    if (key == "train.batch_size" || key == "threads" || key == "device") continue;
+    throw ConfigError(
+        format("[eval] --set {}: the checkpoint says what the model is; expected a key of data or eval, "
+               "train.batch_size, threads or device",
+               key));
+  }
+}
+
 ExitCode evaluate_checkpoint(const Flags& flags) {
+  check_eval_settings(flags);
   const std::string checkpoint = find_checkpoint(flags.eval);
   const CheckpointInfo info = read_checkpoint_info(checkpoint);
   Config config = info.config;
@@ -140,6 +162,12 @@ ExitCode evaluate_checkpoint(const Flags& flags) {
   const std::shared_ptr<const Dataset> part = split == "test" ? data.test : split == "val" ? data.val : data.train;
   if (!part || part->size() == 0)
     throw DataError(format("[eval] the data set {} has no {} part", config.text("data.name"), split));
+  const Preprocessing& input = info.preprocessing;
+  if (data.channels != input.channels || data.height != input.height || data.width != input.width) {
+    throw DataError(
+        format("[eval] the data's images are {} x {} x {}, the checkpoint's {} x {} x {} (channels, height, width)",
+               data.channels, data.height, data.width, input.channels, input.height, input.width));
+  }
   const std::unique_ptr<Model> model =
       build_model(config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
   load_checkpoint_weights(checkpoint, config.text("eval.weights"), *model);
@@ -148,35 +176,45 @@ ExitCode evaluate_checkpoint(const Flags& flags) {
       *model, part, info.preprocessing,
       {.batch_size = config.integer("train.batch_size"), .workers = static_cast<int>(config.integer("data.workers"))},
       &predictions);
-  const std::string folder = flags.out.empty() ? checkpoint : flags.out;
-  write_predictions(folder, *part, predictions);
+  const std::string folder = flags.out.empty() ? evaluation_folder(checkpoint, info.state.step) : flags.out;
   if (!flags.quiet) {
-    print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions in {}", checkpoint, split,
+    print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions go to {}", checkpoint, split,
                               result.top1, result.count, folder));
   }
-  const double epochs = static_cast<double>(info.state.position.epoch);
-  print_line(stdout, eval_row(split, info.state.step, epochs, result).json().dump());
+  // The result first: it stands even where the files can't be written.
+  const Sampler sampler({.size = data.train->size(),
+                         .batch_size = config.integer("train.batch_size"),
+                         .drop_last = config.flag("train.drop_last")});
+  const double epoch =
+      static_cast<double>(info.state.position.epoch) +
+      static_cast<double>(info.state.position.batch) / static_cast<double>(sampler.batches_per_epoch());
+  print_line(stdout, eval_row(split, info.state.step, epoch, result).json().dump());
+  write_predictions(folder, *part, predictions);
   return ExitCode::done;
+}
+
+// Of the training split, in optimizer steps.
+std::int64_t steps_per_epoch(const Config& config, const DataParts& data) {
+  const Sampler sampler({.size = data.train->size(),
+                         .batch_size = config.integer("train.batch_size"),
+                         .drop_last = config.flag("train.drop_last")});
+  return optimizer_steps(sampler.batches_per_epoch(), config.integer("train.accumulate"));
 }
 
 void print_schedule(const Config& config) {
   const DataParts data = open_data(data_options(config));
-  const std::int64_t per_step = config.integer("train.batch_size") * config.integer("train.accumulate");
-  const std::int64_t steps_per_epoch =
-      std::max<std::int64_t>(1, config.flag("train.drop_last") ? data.train->size() / per_step
-                                                               : (data.train->size() + per_step - 1) / per_step);
-  print_line(stdout, build_schedule(config, steps_per_epoch).table());
+  print_line(stdout, build_schedule(config, steps_per_epoch(config, data)).table());
 }
 
 ExitCode train(const Flags& flags) {
   Config config = make_config(flags);
+  const NumThreadsGuard threads(threads_of(config));
   if (flags.overfit > 0) config = overfit_config(std::move(config), flags.overfit);
   if (flags.print_schedule) {
     print_schedule(config);
     return ExitCode::done;
   }
   if (flags.dry_run) {
-    const NumThreadsGuard threads(threads_of(config));
     print_line(stdout, dry_run(config));
     return ExitCode::done;
   }
@@ -189,8 +227,8 @@ ExitCode train(const Flags& flags) {
   options.overfit = flags.overfit > 0;
   options.progress = make_progress(flags);
   if (!flags.quiet) options.report = [](std::string_view line) { print_line(stderr, line); };
+  const SignalWatcher signals;  // before the first thread of the pool
   Trainer trainer(std::move(config), options);
-  const SignalWatcher signals;
   const TrainResult result = trainer.run(signals.token());
   if (result.status == "stopped") {
     print_line(stderr, format("stopped after step {}; --resume auto goes on", result.step));

@@ -48,6 +48,7 @@ std::string class_table(const Dataset& dataset) {
 
 std::string dry_run(const Config& config) {
   parse_precision(config.text("train.precision"));
+  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   const Experiment experiment = build_experiment(config);
   const Model& model = *experiment.model;
   const std::unique_ptr<Optimizer> optimizer = build_optimizer(config, model);
@@ -59,7 +60,7 @@ std::string dry_run(const Config& config) {
                 {.sampler = {.batch_size = batch_size, .drop_last = config.flag("train.drop_last"), .seed = seed},
                  .epochs = 0,
                  .transform = ImageTransform(experiment.augment)});
-  const std::int64_t steps_per_epoch = (loader.batches_per_epoch() + accumulate - 1) / accumulate;
+  const std::int64_t steps_per_epoch = optimizer_steps(loader.batches_per_epoch(), accumulate);
   const std::int64_t total = run_length(config, steps_per_epoch).steps;
   const Schedule schedule = build_schedule(config, steps_per_epoch);
 

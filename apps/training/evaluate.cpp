@@ -64,7 +64,10 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
                           .workers = options.workers,
                           .transform = ImageTransform({.mean = preprocessing.mean, .stddev = preprocessing.stddev})});
-  const std::int64_t classes = dataset->classes();
+  const std::int64_t classes = model.num_classes();  // may be more than the data's
+  if (classes < dataset->classes()) {
+    throw ValueError(format("[evaluate] a model with {} classes on data with {}", classes, dataset->classes()));
+  }
   EvalResult result;
   double loss = 0;
   std::int64_t first = 0, fifth = 0;
@@ -102,7 +105,10 @@ void write_predictions(const std::string& folder, const Dataset& dataset, const 
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) throw IoError(format("[evaluate] {} can't be made: {}", folder, failure.message()));
-  const std::vector<std::string>& names = dataset.class_names();
+  std::vector<std::string> names = dataset.class_names();
+  for (const Prediction& p : predictions) {  // a model may know more classes than the data set
+    while (static_cast<std::int64_t>(names.size()) <= p.predicted) names.push_back(format("class {}", names.size()));
+  }
   const std::size_t classes = names.size();
   std::vector<std::int64_t> confusion(classes * classes);
   std::string list = "path,label,predicted,probability\n";

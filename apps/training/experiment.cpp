@@ -122,6 +122,10 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& mo
       AdamWOptions{.beta1 = betas.at(0), .beta2 = betas.at(1), .eps = config.number("optimizer.eps")});
 }
 
+std::int64_t optimizer_steps(std::int64_t batches, std::int64_t accumulate) {
+  return (batches + accumulate - 1) / accumulate;
+}
+
 RunLength run_length(const Config& config, std::int64_t steps_per_epoch) {
   constexpr double kDefaultEpochs = 10;
   if (config.is_null("train.epochs") && !config.is_null("train.max_steps")) {
@@ -129,6 +133,11 @@ RunLength run_length(const Config& config, std::int64_t steps_per_epoch) {
     return {steps, steps};
   }
   const double epochs = config.number_or("train.epochs", kDefaultEpochs);
+  constexpr double kMostSteps = 1e15;
+  if (!(epochs > 0) || epochs * static_cast<double>(steps_per_epoch) > kMostSteps) {
+    throw ConfigError(
+        format("[config] train.epochs: {}; expected more than 0, and at most {:.0g} steps in all", epochs, kMostSteps));
+  }
   const std::int64_t all = std::max<std::int64_t>(1, steps_of_epochs(epochs, steps_per_epoch));
   return {std::min(all, config.integer_or("train.max_steps", all)), all};
 }
@@ -162,7 +171,7 @@ Schedule build_schedule(const Config& config, std::int64_t steps_per_epoch) {
 Config overfit_config(Config config, std::int64_t samples) {
   const auto set = [&](const char* key, JsonValue value) { config.set_value(key, value, "--overfit"); };
   constexpr std::int64_t kMaxSteps = 2000;
-  const std::int64_t steps = config.is_set("train.max_steps") ? config.integer("train.max_steps") : kMaxSteps;
+  const std::int64_t steps = !config.is_null("train.max_steps") ? config.integer("train.max_steps") : kMaxSteps;
   set("data.limit_train", JsonValue::integer(samples));
   set("augment.preset", JsonValue::text("none"));
   for (const char* key : {"augment.flip", "augment.crop_padding", "augment.mixup", "augment.cutmix",

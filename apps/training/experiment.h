@@ -39,6 +39,8 @@ Experiment build_experiment(const Config& config);
 std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input);
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model);
+// Optimizer steps of an epoch of `batches` micro-batches: a step never spans two epochs, so the last may be shorter.
+std::int64_t optimizer_steps(std::int64_t batches, std::int64_t accumulate);
 // How many optimizer steps a run takes, and how many its schedule spans: train.max_steps ends a run early without
 // bending the learning rate's curve, unless train.epochs is null: then it is the length of both.
 struct RunLength {

@@ -49,13 +49,13 @@ std::optional<std::string> find_resume(TrainerOptions& options) {
 
 // Refuses a resume with another configuration or other data than the checkpoint's, unless each difference is allowed.
 void check_same_run(const CheckpointInfo& old, const Config& config, const std::string& fingerprint,
-                    const std::vector<std::string>& allowed) {
+                    const std::vector<std::string>& allowed, const std::string& lr_change) {
   const std::vector<ConfigDifference> differences = without_allowed(config_differences(old.config, config), allowed);
   if (!differences.empty()) {
-    throw ConfigError(
-        format("[train] the configuration differs from the checkpoint's: {}; give the old values, or permit a key with "
-               "--allow-change KEY",
-               describe(differences)));
+    throw ConfigError(format(
+        "[train] the configuration differs from the checkpoint's: {}{}; give the old values, or permit a key with "
+        "--allow-change KEY",
+        describe(differences), lr_change));
   }
   const bool data_allowed =
       std::any_of(allowed.begin(), allowed.end(), [](const std::string& key) { return key.rfind("data.", 0) == 0; });
@@ -92,9 +92,10 @@ struct Trainer::Run {
  private:
   struct Clock {  // of the rows
     double started = now(), row = started, waited = 0;
-    std::int64_t samples = 0;
+    std::int64_t samples = 0, first_step = 0;
   };
 
+  void load();
   void open_files();
   void report_start();
   void loop(const Trainer& trainer, const std::stop_token& stop);
@@ -108,8 +109,11 @@ struct Trainer::Run {
   EvalResult measure(std::shared_ptr<const Dataset> part) const;
 
   void say(const std::string& line) {
-    options.progress.message(line + "\n");
-    if (options.report) options.report(line);
+    if (options.progress.active()) {
+      options.progress.message(line + "\n");  // above the line that is rewritten
+    } else if (options.report) {
+      options.report(line);
+    }
   }
   double epoch_at(DataPosition position) const {
     return static_cast<double>(position.epoch) +
@@ -122,7 +126,8 @@ struct Trainer::Run {
   }
 
   Clock clock;
-  bool full_marks = false;
+  std::string lr_change;  // what an allowed change of the configuration does to the learning rate, for people
+  bool full_marks = false, ran = false;
   TrainStepOptions step_options;
 };
 
@@ -132,6 +137,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
       options(std::move(choices)),
       communicator(options.communicator ? *options.communicator : single) {
   parse_precision(config.text("train.precision"));
+  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   checkpoint = find_resume(options);
   if (options.overfit) {
     experiment.val = experiment.train;
@@ -145,16 +151,6 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   optimizer = build_optimizer(config, *experiment.model);
   if (experiment.average)
     ema = std::make_unique<Ema>(*experiment.average, *experiment.model, config.number("train.ema_decay"));
-  if (checkpoint) {
-    const CheckpointInfo old = read_checkpoint_info(*checkpoint);
-    check_same_run(old, config, info.data_fingerprint, options.allow_change);
-    load_checkpoint(*checkpoint, old, *experiment.model, *optimizer, ema.get());
-    info.state = old.state;
-  } else if (!options.init.empty()) {
-    load_weights(*experiment.model, options.init);
-    if (ema) ema->import_state(experiment.model->state(), 0);
-  }
-
   const std::uint64_t seed = config.seed("seed");
   loader = std::make_unique<Loader>(experiment.train,
                                     LoaderOptions{.sampler = {.batch_size = config.integer("train.batch_size"),
@@ -169,9 +165,26 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
                   .accumulate = config.integer("train.accumulate"),
                   .clip_grad = config.number("train.clip_grad"),
                   .mix = experiment.mix};
-  steps_per_epoch = (loader->batches_per_epoch() + step_options.accumulate - 1) / step_options.accumulate;
+  steps_per_epoch = optimizer_steps(loader->batches_per_epoch(), step_options.accumulate);
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
+  load();
+}
+
+void Trainer::Run::load() {
+  if (checkpoint) {
+    const CheckpointInfo old = read_checkpoint_info(*checkpoint);
+    const double old_lr = build_schedule(old.config, steps_per_epoch).at(old.state.step).lr;
+    const double new_lr = schedule->at(old.state.step).lr;
+    if (old_lr != new_lr)
+      lr_change = format("; the learning rate at step {} goes from {:.6g} to {:.6g}", old.state.step, old_lr, new_lr);
+    check_same_run(old, config, info.data_fingerprint, options.allow_change, lr_change);
+    load_checkpoint(*checkpoint, old, *experiment.model, *optimizer, ema.get());
+    info.state = old.state;
+  } else if (!options.init.empty()) {
+    load_weights(*experiment.model, options.init);
+    if (ema) ema->import_state(experiment.model->state(), 0);
+  }
 }
 
 // --- the run's files -----------------------------------------------------------------------------------------------
@@ -181,9 +194,18 @@ void Trainer::Run::open_files() {
   folder.emplace(options.out);
   folder->open();
   if (checkpoint) {
-    folder->discard_after(info.state.step);
-    // A kill between saving the best checkpoint and switching the link.
-    if (info.state.best_top1 && folder->best_step() != info.state.best_step) folder->link_best(info.state.best_step);
+    const std::vector<std::int64_t> steps = folder->checkpoint_steps();
+    if (!steps.empty() && steps.back() > info.state.step) {
+      say(format("going back to step {}: later checkpoints and rows are removed", info.state.step));
+      folder->discard_after(info.state.step);
+    }
+    const bool has_best = std::find(steps.begin(), steps.end(), info.state.best_step) != steps.end();
+    if (info.state.best_top1 && !has_best) {
+      // Going back to before a best that a later one has replaced: the next evaluation is the best again.
+      info.state.best_top1.reset();
+    } else if (info.state.best_top1 && folder->best_step() != info.state.best_step) {
+      folder->link_best(info.state.best_step);  // a kill between saving the best checkpoint and switching the link
+    }
   }
   log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt);
   write_file_atomically(folder->file("config.json"), config.json());
@@ -217,6 +239,7 @@ void Trainer::Run::report_start() {
              config.number("optimizer.lr"), config.text("schedule.name"),
              std::log(static_cast<double>(experiment.model->num_classes())),
              100.0 / static_cast<double>(experiment.model->num_classes())));
+  if (!lr_change.empty()) say("changed    " + lr_change.substr(2));
   if (folder) {
     say(format("run folder {}{}", folder->path(),
                checkpoint ? format(", going on from step {}", info.state.step) : std::string()));
@@ -236,6 +259,8 @@ void Trainer::Run::report_start() {
 TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
   const std::int64_t threads = config.integer("threads");
   const NumThreadsGuard thread_guard(threads > 0 ? static_cast<int>(threads) : num_threads());
+  if (ran) throw ValueError("[train] run() was called before; to go on, make a new Trainer with resume");
+  ran = true;
   if (std::optional<TrainResult> earlier = earlier_result()) return *earlier;
   open_files();
   clock = Clock();
@@ -260,6 +285,7 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   TrainStep train_step(*experiment.model, *optimizer, ema.get(), *loader, communicator, step_options);
   loader->start(info.state.position);
   clock.waited = loader->wait_seconds();
+  clock.first_step = info.state.step;
   if (info.state.step == 0) probe_now();
   bool saved = checkpoint.has_value();
   while (info.state.step < total && !full_marks && !stop.stop_requested()) {
@@ -280,11 +306,13 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
     }
     const bool last = info.state.step == total;
     if (every("train.log_every_steps", steps_per_epoch) || last) write_train_row(step, value.lr);
+    const double trained = now();
     bool best = false;
     if (every("train.eval_every_steps", steps_per_epoch) || last) best = evaluate_now(trainer);
     if (config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last)) probe_now();
     saved = every("train.checkpoint_every_steps", steps_per_epoch) || last || best;
     if (saved) save(best);
+    clock.row += now() - trained;  // samples_per_s is of training alone
   }
   options.progress.finish();
   if (!saved && info.state.step > 0) save(false);
@@ -320,7 +348,9 @@ void Trainer::Run::show_progress(const StepResult& step, double lr) {
                                     : std::nan(""),
        .lr = lr,
        .grad_norm = step.grad_norm,
-       .samples_per_s = static_cast<double>(clock.samples) / std::max(time - clock.row, 1e-9)},
+       .samples_per_s = static_cast<double>(clock.samples) / std::max(time - clock.row, 1e-9),
+       .seconds_left = static_cast<double>(total - info.state.step) * (time - clock.started) /
+                       static_cast<double>(info.state.step - clock.first_step)},
       time);
 }
 
@@ -389,21 +419,22 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
                      .test = {}};
   if (done && experiment.test && experiment.test->size() > 0) {
     // The one look at the test images: with the weights that validation chose.
-    if (folder && info.state.best_top1) {
+    const bool best = folder && info.state.best_top1;
+    if (best) {
       load_checkpoint_weights(folder->checkpoint_path(info.state.best_step), "raw", *experiment.model);
       if (experiment.average && config.text("eval.weights") == "ema") {
         load_checkpoint_weights(folder->checkpoint_path(info.state.best_step), "ema", *experiment.average);
       }
     }
-    const std::int64_t step = info.state.best_top1 ? info.state.best_step : info.state.step;
+    const std::int64_t step = best ? info.state.best_step : info.state.step;
     const EvalInfo eval{.split = "test",
                         .step = step,
                         .epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch),
                         .result = measure(experiment.test)};
     result.test = eval.result;
     log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
-    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} images, with the best weights (step {})", eval.result.loss,
-               eval.result.top1, eval.result.count, step));
+    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} images, with the {} weights (step {})", eval.result.loss,
+               eval.result.top1, eval.result.count, best ? "best" : "last", step));
     if (trainer.on_eval) trainer.on_eval(eval);
   }
   result.seconds = seconds();
@@ -412,6 +443,8 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   row.add("seconds", result.seconds);
   log.write(row);
   log.sync();
+  if (!log.trouble().empty())
+    throw IoError("[train] the run is done and saved, but not all rows could be written: " + log.trouble());
   return result;
 }
 
@@ -427,12 +460,13 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
                      .already_done = true};
   bool ended = false;
   for (const MetricsRow& row : read_metrics(RunFolder(options.out).file("metrics.jsonl"))) {
-    if (row.event() == "end" && row.step() == info.state.step) {
+    const JsonValue* status = row.json().find("status");
+    if (row.event() == "end" && row.step() == info.state.step && status && *status == JsonValue::text("done")) {
       ended = true;
       result.seconds = row.number("seconds");
     }
     const JsonValue* split = row.json().find("split");
-    if (row.event() == "eval" && split && split->as_text() == "test") {
+    if (row.event() == "eval" && split && *split == JsonValue::text("test")) {
       result.test = EvalResult{.loss = row.number("loss"),
                                .top1 = row.number("top1"),
                                .top5 = row.number("top5"),

@@ -58,8 +58,8 @@ struct TrainerOptions {
   // "": a new run. "auto": the newest complete checkpoint of `out`, or a new run where there is none. Else a checkpoint
   // or a run folder, which the run goes on in (`out` is then that folder or empty).
   std::string resume = {};
-  std::vector<std::string> allow_change = {};         // configuration keys that may differ from the checkpoint's
-  std::string init = {};                              // weights (safetensors) to start a new run from
+  std::vector<std::string> allow_change = {};  // configuration keys that may differ from the checkpoint's
+  std::string init = {};                       // weights (safetensors) to start a new run from
   // --overfit: validate on the training samples, leave the test samples alone, end as soon as all are right.
   bool overfit = false;
   std::function<void(std::string_view)> report = {};  // lines for people; empty: silent

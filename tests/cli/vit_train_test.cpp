@@ -253,6 +253,34 @@ TEST_CASE("SIGINT and SIGTERM finish the step and save; a closed stdout ends not
   CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "done");
 }
 
+TEST_CASE("on a terminal each message stands once, and the line tells how long it will take") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  std::string command = bin_dir() + "/vit_train";
+  for (const std::string& argument : small(folder / "run", {"--set", "train.max_steps=40"})) command += " " + argument;
+  const Outcome outcome = run_program("/usr/bin/script", {"-qec", command, "/dev/null"});
+  CAPTURE(outcome.out);
+  CHECK(outcome.code == 0);
+  const std::size_t machine = outcome.out.find("machine ");
+  REQUIRE(machine != std::string::npos);
+  CHECK(outcome.out.find("machine ", machine + 1) == std::string::npos);
+  CHECK(contains(outcome.out, "eta "));
+}
+
+TEST_CASE("--eval keeps to the checkpoint's model and says what it can't evaluate on") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  REQUIRE(train(small(folder / "run", {"--set", "train.max_steps=1"})).code == 0);
+  const std::string checkpoint = folder / "run/checkpoints/latest";
+  CHECK(train({"--eval", checkpoint, "--set", "attention.phi=x"}).code == 2);
+  CHECK(train({"--eval", checkpoint, "--overfit", "3"}).code == 2);
+  const Outcome missing = train({"--eval", checkpoint, "--data", folder / "nothing"});
+  CHECK(missing.code == 3);
+  CHECK(contains(missing.error_line(), folder / "nothing"));
+  CHECK(train({"--eval", checkpoint}).code == 0);
+  CHECK(exists(folder / "run/eval/step-000001/predictions.csv"));
+}
+
 TEST_CASE("a divergence is exit 4 and leaves finite weights") {
   NEEDS_FASHION_MNIST
   const TemporaryFolder folder;

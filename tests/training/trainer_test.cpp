@@ -6,6 +6,7 @@
 #include <xmmintrin.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -240,6 +241,65 @@ TEST_CASE("a resume with another configuration or other data is refused, key by 
   CHECK(message(small_config(), {}, 65).find("stripes 64 1 -> stripes 65 1") != std::string::npos);
   CHECK(message(small_config({"train.epochs=9"}), {"train.epochs"}).empty());
   CHECK(message(small_config({"train.epochs=9", "threads=1", "train.keep_last=5"})).empty());  // these change no result
+}
+
+TEST_CASE("what an allowed change does to the learning rate is said") {
+  const TemporaryFolder folder;
+  run(small_config(), folder.path() + "/run", "", 5);
+  std::string text;
+  try {
+    run(small_config({"optimizer.lr=0.006"}), folder.path() + "/run", "auto");
+  } catch (const ConfigError& error) {
+    text = error.what();
+  }
+  CHECK(text.find("the learning rate at step 5 goes from 0.00") != std::string::npos);
+}
+
+TEST_CASE("going back to an earlier checkpoint takes that way again, also to before a best that is gone") {
+  const Config config =
+      small_config({"train.checkpoint_every_steps=1", "train.eval_every_steps=7", "train.keep_last=20"});
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run";
+  run(config, path);
+  const RunFiles expected = files_of(path);
+  const std::map<std::int64_t, int> rows = count_train_rows(path);
+  CHECK(run(config, "", path + "/checkpoints/step-000010").status == "done");
+  CHECK(files_of(path) == expected);
+  CHECK(count_train_rows(path) == rows);
+  std::filesystem::remove_all(path +
+                              "/checkpoints/step-000007");  // the best of step 10, as if a later one had replaced it
+  CHECK(run(config, "", path + "/checkpoints/step-000010").status == "done");
+  CHECK(files_of(path) == expected);
+}
+
+TEST_CASE("a run that failed at its very end is not finished: the resume ends it") {
+  const Config config = small_config({"train.epochs=1"});
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run";
+  Trainer trainer(config, small_experiment(config), {.out = path});
+  trainer.on_eval = [](const EvalInfo& eval) {
+    if (eval.split == "test") throw std::runtime_error("the application's own");
+  };
+  CHECK_THROWS_AS(trainer.run(), std::runtime_error);
+  CHECK(read_metrics(path + "/metrics.jsonl").back().json().find("status")->as_text() == "failed");
+  CHECK_THROWS_AS(trainer.run(), ValueError);  // a trainer runs once
+  const TrainResult result = run(config, path, "auto");
+  CHECK_FALSE(result.already_done);
+  REQUIRE(result.test);
+  CHECK(result.test->count == 17);
+  CHECK(run(config, path, "auto").already_done);
+}
+
+TEST_CASE("a model with more classes than the data is evaluated over all of them") {
+  const Config config = small_config({"model.num_classes=9", "train.epochs=40"});
+  const TemporaryFolder folder;
+  CHECK(*run(config, folder.path() + "/run", "", -1, 256).best_top1 > 80);
+  Experiment experiment = small_experiment(config);
+  std::vector<Prediction> predictions;
+  evaluate(*experiment.model, experiment.val, experiment.preprocessing, {}, &predictions);
+  predictions[0].predicted = 8;  // a class that the data set does not have
+  write_predictions(folder.path() + "/eval", *experiment.val, predictions);
+  CHECK(read_bytes(folder.path() + "/eval/confusion.csv").find(",class 8") != std::string::npos);
 }
 
 TEST_CASE("a new run does not write into an old run's folder") {

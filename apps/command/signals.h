@@ -1,4 +1,4 @@
-// SignalWatcher: SIGINT and SIGTERM as a std::stop_token. For mains only: the library itself never touches handlers.
+// SignalWatcher: SIGINT and SIGTERM as a std::stop_token. Program code: the library itself never touches handlers.
 //
 // The first signal asks the trainer to finish its step and save; the second leaves at once with 128 + signal (a save
 // that is under way is not harmed: checkpoints appear by a rename). SIGPIPE is ignored, so a closed stdout ends no run.
@@ -10,9 +10,10 @@ namespace polygrad {
 
 class SignalWatcher {
  public:
-  // Installs the handlers; one watcher at a time in a process (else InternalError).
+  // Make it before any other thread: threads inherit that the two signals are blocked, and one that was there before
+  // would get them with their old meaning. One watcher at a time in a process (else InternalError).
   SignalWatcher();
-  ~SignalWatcher();  // restores the previous handlers
+  ~SignalWatcher();  // restores the previous state
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 

@@ -1,0 +1,66 @@
+// No handler runs: the signals are blocked in every thread and one thread waits for them. So nothing is ever
+// interrupted in the middle of a computation, a save or an allocation, and what a stop does is ordinary code.
+#include "apps/command/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "engine/error.h"
+
+namespace polygrad {
+
+namespace {
+
+struct Watch {
+  std::stop_source source;
+  std::atomic<int> caught{0};
+  std::atomic<bool> ending{false};
+  std::thread thread;
+  sigset_t awaited, old_mask;
+  struct sigaction old_pipe = {};
+
+  void wait_for_signals() {
+    for (int number = 0; sigwait(&awaited, &number) == 0 && !ending;) {
+      if (caught != 0) _exit(128 + number);
+      caught = number;
+      source.request_stop();
+    }
+  }
+};
+
+std::unique_ptr<Watch> watch;
+
+}  // namespace
+
+SignalWatcher::SignalWatcher() {
+  if (watch) throw InternalError("[signals] there is a SignalWatcher already");
+  watch = std::make_unique<Watch>();
+  sigemptyset(&watch->awaited);
+  sigaddset(&watch->awaited, SIGINT);
+  sigaddset(&watch->awaited, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &watch->awaited, &watch->old_mask);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &watch->old_pipe);
+  watch->thread = std::thread([] { watch->wait_for_signals(); });
+}
+
+SignalWatcher::~SignalWatcher() {
+  watch->ending = true;
+  pthread_kill(watch->thread.native_handle(), SIGTERM);  // blocked, awaited: wakes the thread and nothing else
+  watch->thread.join();
+  sigaction(SIGPIPE, &watch->old_pipe, nullptr);
+  pthread_sigmask(SIG_SETMASK, &watch->old_mask, nullptr);
+  watch.reset();
+}
+
+std::stop_token SignalWatcher::token() const { return watch->source.get_token(); }
+
+int SignalWatcher::signal() const { return watch->caught; }
+
+}  // namespace polygrad
