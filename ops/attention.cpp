@@ -24,8 +24,8 @@ struct Dimensions {
 };
 
 Dimensions check_heads(const char* op, const Tensor& q, const Tensor& k) {
-  check_floating(op, q);
-  check_same_dtype(op, q, k);
+  check_floating(op, q, "q");
+  check_same_dtype(op, q, k, "k");
   check_same_device(op, q, k);
   const auto fail = [&](const char* what) {
     throw ShapeError(format("[{}] {}: q {}, k {}; expected q (B, H, Nq, d), k (B, H, Nk, d)", op, what,
@@ -39,7 +39,7 @@ Dimensions check_heads(const char* op, const Tensor& q, const Tensor& k) {
 }
 
 void check_value(const char* op, const Tensor& k, const Tensor& v) {
-  check_same_dtype(op, k, v);
+  check_same_dtype(op, k, v, "v");
   check_same_device(op, k, v);
   if (v.shape() != k.shape()) {
     throw ShapeError(format("[{}] k and v differ: k {}, v {}; expected equal shapes (B, H, Nk, d)", op,
@@ -48,7 +48,7 @@ void check_value(const char* op, const Tensor& k, const Tensor& v) {
 }
 
 Dimensions check_packed(const char* op, const Tensor& qkv) {
-  check_floating(op, qkv);
+  check_floating(op, qkv, "qkv");
   if (qkv.dim() != 5 || qkv.size(2) != 3) {
     throw ShapeError(
         format("[{}] wrong shape of the packed rows: qkv {}; expected (B, N, 3, H, d); reshape the "
@@ -400,7 +400,7 @@ AttentionNorms attention_norms(const Tensor& x, const Tensor& q, const Tensor& k
                                const AttentionMasks& masks) {
   const char* op = "attention_norms";
   const Dimensions d = check_heads(op, q, k);
-  check_same_dtype(op, q, x);
+  check_same_dtype(op, q, x, "x");
   check_same_device(op, q, x);
   if (d.queries != d.keys || x.dim() != 3 || x.size(0) != d.batch || x.size(1) != d.keys) {
     throw ShapeError(

@@ -73,6 +73,7 @@ Tensor drop_path(const Tensor& x, double p, Generator& generator) {
 
 Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, Generator* generator) {
   check_floating("residual_add", x);
+  check_defined("residual_add", branch, "branch");
   check_probability("residual_add", drop_path_p);
   if (x.shape() != branch.shape()) {
     throw ShapeError(format("[residual_add] shapes differ: x {}, branch {}; nothing is broadcast here",

@@ -24,12 +24,12 @@ Kernel kernel_of(const char* op, const Tensor& x, Kernel LossKernels::*entry) {
 // The checks that both cross-entropies share, and the options as their kernels take them.
 CrossEntropyTerms check_cross_entropy(const char* op, const Tensor& logits, const Tensor& target,
                                       const CrossEntropyOptions& options) {
-  check_floating(op, logits);
+  check_floating(op, logits, "logits");
   if (logits.dim() < 2) {
     throw ShapeError(format("[{}] logits {}; expected (batch, classes) or (batch, classes, places...)", op,
                             to_string(logits.shape())));
   }
-  check_same_device(op, logits, target);
+  check_same_device(op, logits, target, "target");
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) {
     throw ValueError(format("[{}] label_smoothing {}; expected 0 <= e <= 1", op, options.label_smoothing));
   }
@@ -129,7 +129,7 @@ Tensor cross_entropy_soft(const Tensor& logits, const Tensor& target, const Cros
 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
   check_floating("mse_loss", x);
-  check_same_dtype("mse_loss", x, y);
+  check_same_dtype("mse_loss", x, y, "y");
   check_same_device("mse_loss", x, y);
   if (x.shape() != y.shape()) {
     throw ShapeError(format("[mse_loss] shapes differ: x {}, y {}; nothing is broadcast here; use expand",
@@ -158,6 +158,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
 }
 
 std::int64_t counted_targets(const Tensor& target, std::int64_t ignore_index) {
+  check_defined("counted_targets", target, "target");
   if (target.dtype() != DType::i64) {
     throw DTypeError(
         format("[counted_targets] target is {}; expected i64; convert with to()", to_string(target.dtype())));

@@ -22,6 +22,7 @@ Kernel kernel_of(const char* op, const Tensor& x, Kernel PatchKernels::*entry) {
 }  // namespace
 
 Tensor patch_unfold(const Tensor& images, std::int64_t patch_h, std::int64_t patch_w) {
+  check_defined("patch_unfold", images, "images");
   if (patch_h < 1 || patch_w < 1) {
     throw ValueError(format("[patch_unfold] patch {} x {}; expected at least 1 x 1", patch_h, patch_w));
   }

@@ -14,10 +14,14 @@
 namespace polygrad {
 namespace {
 
-std::uint32_t all_dims(const Tensor& x) { return (1u << x.dim()) - 1; }
+std::uint32_t all_dims(const char* op, const Tensor& x) {
+  check_defined(op, x);
+  return (1u << x.dim()) - 1;
+}
 
 // Bit i: dimension i is reduced.
 std::uint32_t mask_of(const char* op, const Tensor& x, const std::vector<int>& dims) {
+  check_defined(op, x);
   if (dims.empty()) {
     throw ValueError(format("[{}] no dimension given for {}; name at least one, or none at all for the whole tensor",
                             op, describe(x)));
@@ -84,13 +88,14 @@ void check_not_empty(const char* op, const Tensor& x, int dim) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x) { return scaled_sum("sum", x, all_dims(x), false, 1); }
+Tensor sum(const Tensor& x) { return scaled_sum("sum", x, all_dims("sum", x), false, 1); }
 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return scaled_sum("sum", x, mask_of("sum", x, dims), keepdim, 1);
 }
 
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
+  check_defined("sum_to_shape", x);
   const int extra = x.dim() - shape.dim();
   std::uint32_t mask = 0;
   bool fits = extra >= 0;
@@ -125,7 +130,7 @@ Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
   });
 }
 
-Tensor mean(const Tensor& x) { return scaled_mean(x, all_dims(x), false); }
+Tensor mean(const Tensor& x) { return scaled_mean(x, all_dims("mean", x), false); }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return scaled_mean(x, mask_of("mean", x, dims), keepdim);
