@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
+#include "ops/check.h"
 #include "ops/view.h"
 
 namespace polygrad {
@@ -14,6 +15,7 @@ constexpr std::size_t kMaxInputs = 64;
 
 void check_list(const char* op, const std::vector<Tensor>& tensors) {
   if (tensors.empty()) throw ValueError(format("[{}] an empty list of tensors; expected at least one", op));
+  for (std::size_t i = 0; i < tensors.size(); ++i) check_defined(op, tensors[i], format("tensor {}", i).c_str());
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].dtype() != tensors[0].dtype()) {
       throw DTypeError(format("[{}] dtypes differ: tensor 0 is {}, tensor {} is {}; convert one with to()", op,
@@ -115,6 +117,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
 }
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
+  check_defined("split", x);
   const int d = normalize_dim("split", dim, x.dim());
   if (size < 1) throw ValueError(format("[split] pieces of {}; expected at least 1", size));
   const std::int64_t total = x.shape()[d];
@@ -133,6 +136,7 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, int dim) {
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts, double value) {
+  check_defined("pad", x);
   if (static_cast<int>(amounts.size()) != x.dim()) {
     throw ShapeError(format("[pad] {} pairs for {}; expected {{before, after}} for each of its {} dimensions",
                             amounts.size(), to_string(x.shape()), x.dim()));
@@ -144,7 +148,10 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
       throw ValueError(
           format("[pad] {{{}, {}}} for dimension {}; expected no negative count; use slice to cut", before, after, i));
     }
-    shape[i] += before + after;
+    if (__builtin_add_overflow(shape[i], before, &shape[i]) || __builtin_add_overflow(shape[i], after, &shape[i])) {
+      throw ShapeError(format("[pad] {{{}, {}}} for dimension {} of {}: the size exceeds 64 bits", before, after, i,
+                              to_string(x.shape())));
+    }
   }
   // The part of a padded tensor where x lies.
   const auto inside = [amounts, sizes = x.shape()](Tensor padded) {
@@ -160,6 +167,7 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
 }
 
 Tensor roll(const Tensor& x, const std::vector<std::int64_t>& shifts, const std::vector<int>& dims) {
+  check_defined("roll", x);
   if (shifts.size() != dims.size()) {
     throw ValueError(format("[roll] {} shifts for {} dimensions; expected one for each", shifts.size(), dims.size()));
   }

@@ -31,18 +31,19 @@ Shape around(const Shape& shape, int dim) {
 // What a kernel reads, in the form that it wants.
 Tensor kernel_input(const Tensor& x, const Shape& form) { return reshape(kernel_input(x), form); }
 
-// "2, 0, 1": the indices of the element at `position` in row-major order.
+// "[2, 0, 1]": the indices of the element at `position` in row-major order; "" in a tensor of rank 0.
 std::string position_text(const Shape& shape, std::int64_t position) {
   std::string text;
   for (int i = shape.dim() - 1; i >= 0; --i) {
     text = std::to_string(position % shape[i]) + (text.empty() ? "" : ", ") + text;
     position /= shape[i];
   }
-  return text;
+  return text.empty() ? "" : "[" + text + "]";
 }
 
 // index_select and embedding: rows of x's dimension dim; the row `skipped` gets no gradient.
 Tensor select_rows(const char* op, const Tensor& x, int dim, const Tensor& ids, Shape shape, std::int64_t skipped) {
+  if (needs_grad({x})) check_floating(op, x);  // reading takes every dtype, the gradient's sums don't
   const Shape form = around(x.shape(), dim);
   const Shape picked{form[0], ids.numel(), form[2]};
   const Tensor input = kernel_input(x, form), positions = kernel_input(ids, {ids.numel()});
@@ -77,6 +78,7 @@ Tensor fill_where(const Tensor& x, const Tensor& mask, double value) {
 
 void detail::check_indices(const char* op, const char* name, const Tensor& ids, std::int64_t size,
                            const std::int64_t* allowed) {
+  check_defined(op, ids, name);
   if (ids.dtype() != DType::i64) {
     throw DTypeError(format("[{}] {} is {}; expected i64; convert with to()", op, name, to_string(ids.dtype())));
   }
@@ -87,14 +89,15 @@ void detail::check_indices(const char* op, const char* name, const Tensor& ids, 
     position = kernel_of(op, ids, &IndexKernels::first_outside)(workspace, flat.ref(), size, allowed);
   }
   if (position < 0) return;
-  throw IndexError(format("[{}] {}[{}] = {}; expected 0 <= value < {}{}", op, name,
-                          position_text(ids.shape(), position), select(flat, 0, position).item<std::int64_t>(), size,
+  throw IndexError(format("[{}] {}{} = {}; expected 0 <= value < {}{}", op, name, position_text(ids.shape(), position),
+                          select(flat, 0, position).item<std::int64_t>(), size,
                           allowed ? format(", or {} to ignore it", *allowed) : ""));
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  check_defined("gather", x);
+  check_same_device("gather", x, index, "index");
   const int d = normalize_dim("gather", dim, x.dim());
-  check_same_device("gather", x, index);
   bool fits = index.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i) fits = i == d || index.shape()[i] == x.shape()[i];
   if (!fits) {
@@ -103,6 +106,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
                "dimensions; use expand or slice",
                to_string(index.shape()), to_string(x.shape()), d));
   }
+  if (needs_grad({x})) check_floating("gather", x);
   detail::check_indices("gather", "index", index, x.shape()[d]);
   const Shape form = around(x.shape(), d), picked = around(index.shape(), d);
   const Tensor input = kernel_input(x, form), positions = kernel_input(index, picked);
@@ -123,8 +127,9 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& ids) {
+  check_defined("index_select", x);
+  check_same_device("index_select", x, ids, "ids");
   const int d = normalize_dim("index_select", dim, x.dim());
-  check_same_device("index_select", x, ids);
   if (ids.dim() != 1) {
     throw ShapeError(format("[index_select] ids {}; expected rank 1, got {}", to_string(ids.shape()), ids.dim()));
   }
@@ -135,10 +140,11 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& ids) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, std::int64_t padding_idx) {
+  check_defined("embedding", weight, "weight");
   if (weight.dim() != 2) {
     throw ShapeError(format("[embedding] weight {}; expected (rows, width)", to_string(weight.shape())));
   }
-  check_same_device("embedding", weight, ids);
+  check_same_device("embedding", weight, ids, "ids");
   const std::int64_t rows = weight.shape()[0];
   if (padding_idx < -1 || padding_idx >= rows) {
     throw ValueError(
@@ -167,7 +173,8 @@ Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  check_same_device("masked_fill", x, mask);
+  check_defined("masked_fill", x);
+  check_same_device("masked_fill", x, mask, "mask");
   if (mask.dtype() != DType::boolean) {
     throw DTypeError(
         format("[masked_fill] mask is {}; expected bool; compare to make one: ne(mask, 0)", to_string(mask.dtype())));

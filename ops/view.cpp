@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
+#include "ops/check.h"
 #include "ops/reduce.h"
 
 namespace polygrad {
@@ -79,9 +80,13 @@ std::int64_t slice_bound(std::int64_t bound, std::int64_t size) {
 
 }  // namespace
 
-Tensor reshape(const Tensor& x, const Shape& shape) { return reshaped("reshape", x, resolve(x, shape)); }
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined("reshape", x);
+  return reshaped("reshape", x, resolve(x, shape));
+}
 
 Tensor flatten(const Tensor& x, int start, int end) {
+  check_defined("flatten", x);
   const int rank = x.dim() == 0 ? 1 : x.dim();
   const int first = normalize_dim("flatten", start, rank), last = normalize_dim("flatten", end, rank);
   if (first > last) {
@@ -101,6 +106,7 @@ Tensor flatten(const Tensor& x, int start, int end) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  check_defined("transpose", x);
   const int a = normalize_dim("transpose", dim0, x.dim()), b = normalize_dim("transpose", dim1, x.dim());
   Shape shape = x.shape(), strides = x.strides();
   std::swap(shape[a], shape[b]);
@@ -110,6 +116,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
 }
 
 Tensor permute(const Tensor& x, const std::vector<int>& dims) {
+  check_defined("permute", x);
   std::vector<int> inverse(static_cast<std::size_t>(x.dim()), -1);
   bool valid = static_cast<int>(dims.size()) == x.dim();
   Shape shape, strides;
@@ -132,6 +139,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  check_defined("slice", x);
   const int d = normalize_dim("slice", dim, x.dim());
   const std::int64_t size = x.shape()[d];
   const std::int64_t first = slice_bound(start, size), last = slice_bound(end, size);
@@ -143,8 +151,8 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
                start, end, d, to_string(x.shape()), size));
   }
   Shape shape = x.shape(), strides = x.strides();
-  shape[d] = (last - first + step - 1) / step;
-  strides[d] *= step;
+  shape[d] = first == last ? 0 : (last - first - 1) / step + 1;  // no sum that a huge step could overflow
+  if (shape[d] > 1) strides[d] *= step;
   // An empty slice at the end has no first element.
   const std::int64_t offset = shape[d] == 0 ? 0 : first * x.strides()[d];
   return record("slice", make_view(x, shape, strides, offset), {x},
@@ -156,6 +164,7 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  check_defined("select", x);
   const int d = normalize_dim("select", dim, x.dim());
   const std::int64_t size = x.shape()[d], i = index < 0 ? index + size : index;
   if (i < 0 || i >= size) {
@@ -174,6 +183,7 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
 }
 
 Tensor squeeze(const Tensor& x, int dim) {
+  check_defined("squeeze", x);
   const int d = normalize_dim("squeeze", dim, x.dim());
   if (x.shape()[d] != 1) {
     throw ShapeError(
@@ -187,6 +197,7 @@ Tensor squeeze(const Tensor& x, int dim) {
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
+  check_defined("unsqueeze", x);
   const int d = normalize_dim("unsqueeze", dim, x.dim() + 1);
   Shape shape = x.shape(), strides = x.strides();
   // The stride of a size-1 dimension is never used; this one keeps a contiguous tensor contiguous.
@@ -197,6 +208,7 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
+  check_defined("expand", x);
   const int added = shape.dim() - x.dim();
   Shape target = shape, strides = shape;
   bool fits = added >= 0;
@@ -213,7 +225,11 @@ Tensor expand(const Tensor& x, const Shape& shape) {
                to_string(x.shape()), to_string(shape)));
   }
   return record("expand", make_view(x, target, strides, 0), {x},
-                [from = x.shape()](const Tensor& g, NeededMask) -> Gradients { return {sum_to_shape(g, from)}; });
+                [from = x.shape()](const Tensor& g, NeededMask) -> Gradients {
+                  // 16-bit types are storage: their sums are formed in f32.
+                  const bool narrow = g.dtype() == DType::bf16 || g.dtype() == DType::f16;
+                  return {narrow ? sum_to_shape(g.to(DType::f32), from).to(g.dtype()) : sum_to_shape(g, from)};
+                });
 }
 
 }  // namespace polygrad

@@ -2,6 +2,7 @@
 #include "ops/kernels/attention.h"
 
 #include "ops/cpu/attention_paths.h"
+#include "ops/cpu/floating.h"
 
 namespace polygrad {
 namespace cpu::attention {
@@ -13,21 +14,24 @@ using Backward = void (*)(Workspace&, const AttentionProblem&, const TensorRef&,
 
 template <Forward f32, Forward f64>
 void forward(Workspace& workspace, const AttentionProblem& problem, const TensorRef& out, const TensorRef& state) {
-  (problem.q.dtype == DType::f64 ? f64 : f32)(workspace, problem, out, state);
+  dispatch_floating(problem.q.dtype,
+                    [&](auto zero) { (sizeof(zero) == 4 ? f32 : f64)(workspace, problem, out, state); });
 }
 
 template <Backward f32, Backward f64>
 void backward(Workspace& workspace, const AttentionProblem& problem, const TensorRef& out, const TensorRef& state,
               const TensorRef& grad, const AttentionGradients& gradients) {
-  (problem.q.dtype == DType::f64 ? f64 : f32)(workspace, problem, out, state, grad, gradients);
+  dispatch_floating(problem.q.dtype, [&](auto zero) {
+    (sizeof(zero) == 4 ? f32 : f64)(workspace, problem, out, state, grad, gradients);
+  });
 }
 
 void map(Workspace& workspace, const AttentionProblem& problem, const TensorRef& map) {
-  (problem.q.dtype == DType::f64 ? materialised_map<double> : materialised_map<float>)(workspace, problem, map);
+  dispatch_floating(problem.q.dtype, [&](auto zero) { materialised_map<decltype(zero)>(workspace, problem, map); });
 }
 
 void norms(Workspace& workspace, const AttentionProblem& problem, const TensorRef& x, const TensorRef& norms) {
-  (problem.q.dtype == DType::f64 ? frobenius_norms<double> : frobenius_norms<float>)(workspace, problem, x, norms);
+  dispatch_floating(problem.q.dtype, [&](auto zero) { frobenius_norms<decltype(zero)>(workspace, problem, x, norms); });
 }
 
 }  // namespace

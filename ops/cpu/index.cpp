@@ -71,7 +71,8 @@ void gather(Workspace&, const TensorRef& x, const TensorRef& index, const Tensor
 void gather_backward(Workspace&, const TensorRef& gy, const TensorRef& index, const TensorRef& gx) {
   const std::int64_t outer = gy.sizes[0], n = gy.sizes[1], inner = gy.sizes[2], size = gx.sizes[1];
   const auto* id = index.as<const std::int64_t>();
-  // A task is some columns of one outer index: nobody else adds to these.
+  // A task is some columns of one outer index: nobody else adds to these. A frequent id has many addends, so the sums
+  // are f64.
   constexpr std::int64_t kColumns = 64;
   const std::int64_t blocks = (inner + kColumns - 1) / kColumns;
   dispatch_floating(gx.dtype, [&](auto element) {
@@ -80,14 +81,19 @@ void gather_backward(Workspace&, const TensorRef& gy, const TensorRef& index, co
     T* to = gx.as<T>();
     const std::int64_t cost = (n + size) * std::min(inner, kColumns);
     parallel_for(0, outer * blocks, grain_for(cost), [=](std::int64_t begin, std::int64_t end) {
+      Workspace workspace;
+      auto* sums = workspace.allocate<double>(size * std::min(inner, kColumns));
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t o = task / blocks, first = task % blocks * kColumns;
         const std::int64_t width = std::min(kColumns, inner - first);
-        T* target = to + o * size * inner;
-        for (std::int64_t r = 0; r < size; ++r) std::fill_n(target + r * inner + first, width, T(0));
+        std::fill_n(sums, size * width, 0.0);
         for (std::int64_t i = 0; i < n; ++i) {
-          const std::int64_t row = (o * n + i) * inner;
-          for (std::int64_t j = first; j < first + width; ++j) target[id[row + j] * inner + j] += from[row + j];
+          const std::int64_t row = (o * n + i) * inner + first;
+          for (std::int64_t j = 0; j < width; ++j) sums[id[row + j] * width + j] += static_cast<double>(from[row + j]);
+        }
+        for (std::int64_t r = 0; r < size; ++r) {
+          T* target = to + (o * size + r) * inner + first;
+          for (std::int64_t j = 0; j < width; ++j) target[j] = static_cast<T>(sums[r * width + j]);
         }
       }
     });

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/parallel.h"
+#include "ops/cpu/floating.h"
 #include "ops/cpu/gemm.h"
 #include "ops/kernels/unary_functors.h"
 
@@ -220,26 +221,25 @@ void linear_gelu_backward_kernel(Workspace& workspace, const TensorRef& grad_y, 
 // --- the table -----------------------------------------------------------------------------------------------------
 
 void matmul(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
-  out.dtype == DType::f32 ? matmul_kernel<float>(workspace, a, b, out) : matmul_kernel<double>(workspace, a, b, out);
+  dispatch_floating(out.dtype, [&](auto zero) { matmul_kernel<decltype(zero)>(workspace, a, b, out); });
 }
 void linear(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
             const TensorRef& y) {
-  y.dtype == DType::f32 ? linear_kernel<float>(workspace, x, weight, bias, y)
-                        : linear_kernel<double>(workspace, x, weight, bias, y);
+  dispatch_floating(y.dtype, [&](auto zero) { linear_kernel<decltype(zero)>(workspace, x, weight, bias, y); });
 }
 void linear_gelu(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
                  const TensorRef& pre, const TensorRef& y) {
-  y.dtype == DType::f32 ? linear_gelu_kernel<float>(workspace, x, weight, bias, pre, y)
-                        : linear_gelu_kernel<double>(workspace, x, weight, bias, pre, y);
+  dispatch_floating(y.dtype,
+                    [&](auto zero) { linear_gelu_kernel<decltype(zero)>(workspace, x, weight, bias, pre, y); });
 }
 void linear_gelu_backward(Workspace& workspace, const TensorRef& grad_y, const TensorRef& pre,
                           const TensorRef& grad_pre, const TensorRef& grad_bias) {
-  pre.dtype == DType::f32 ? linear_gelu_backward_kernel<float>(workspace, grad_y, pre, grad_pre, grad_bias)
-                          : linear_gelu_backward_kernel<double>(workspace, grad_y, pre, grad_pre, grad_bias);
+  dispatch_floating(pre.dtype, [&](auto zero) {
+    linear_gelu_backward_kernel<decltype(zero)>(workspace, grad_y, pre, grad_pre, grad_bias);
+  });
 }
 void column_sums(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
-  x.dtype == DType::f32 ? column_sums_kernel<float>(workspace, x, sums)
-                        : column_sums_kernel<double>(workspace, x, sums);
+  dispatch_floating(x.dtype, [&](auto zero) { column_sums_kernel<decltype(zero)>(workspace, x, sums); });
 }
 
 }  // namespace

@@ -68,4 +68,8 @@ void require_kernel(const char* op, bool present, DeviceType device) {
                                    device == DeviceType::cuda ? "CUDA" : "CPU"));
 }
 
+void refuse_dtype(DType dtype) {
+  throw InternalError(format("[kernel] {} reached a kernel that computes in f32 or f64", to_string(dtype)));
+}
+
 }  // namespace polygrad

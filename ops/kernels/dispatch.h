@@ -11,6 +11,7 @@
 #pragma once
 
 #include "engine/device.h"
+#include "engine/dtype.h"
 
 namespace polygrad {
 
@@ -26,5 +27,8 @@ const Kernels& select_kernels(DeviceType device, const Kernels& cpu, const Kerne
 
 // Throws NotImplementedError "[op] no CUDA kernel ..." where `kernel` is null.
 void require_kernel(const char* op, bool present, DeviceType device);
+
+// Throws InternalError: a kernel was given a dtype that its front should have refused.
+[[noreturn]] void refuse_dtype(DType dtype);
 
 }  // namespace polygrad

@@ -8,10 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/parallel.h"
+#include "engine/workspace.h"
 #include "ops/binary.h"
+#include "ops/cpu/floating.h"
+#include "ops/kernels/index.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 
@@ -91,7 +95,45 @@ TEST_CASE("gradients of repeated ids: the same bits for any number of threads, a
   const std::vector<float> found = first.to_vector<float>(), gathered = first_gathered.to_vector<float>();
   for (std::size_t i = 0; i < sums.size(); ++i) {
     CHECK(found[i] == doctest::Approx(sums[i]).epsilon(1e-6).scale(1));
-    CHECK(gathered[i] == doctest::Approx(sums[i]).epsilon(1e-4).scale(100));
+    CHECK(gathered[i] == doctest::Approx(sums[i]).epsilon(1e-6).scale(1));
+  }
+}
+
+TEST_CASE("gradients of an id that is read more often than f32 counts") {
+  const std::int64_t n = (std::int64_t{1} << 24) + 8;
+  const Tensor ids = zeros({n}, {.dtype = DType::i64});
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = ones({1}, {.requires_grad = true}), table = reshape(x, {1, 1});
+    sum(i == 0 ? gather(x, 0, ids) : i == 1 ? index_select(x, 0, ids) : embedding(table, ids)).backward();
+    CHECK(x.grad().item<float>() == static_cast<float>(n));
+  }
+}
+
+TEST_CASE("16-bit rows are read, and refused where a gradient would be summed") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Tensor table = ones({5, 2}).to(dtype);
+    CHECK_NOTHROW(embedding(table, ids_of({1, 4})));
+    table.set_requires_grad(true);
+    const std::string wrong = std::string(" wrong dtype: expected f32 or f64, got ") + to_string(dtype) +
+                              " (5, 2) on cpu; convert it with to()";
+    CHECK(error_of([&] { embedding(table, ids_of({1, 4})); }) == "[embedding]" + wrong);
+    CHECK(error_of([&] { index_select(table, 0, ids_of({1, 4})); }) == "[index_select]" + wrong);
+    CHECK(error_of([&] { gather(table, 0, reshape(ids_of({1, 4}), {1, 2})); }) == "[gather]" + wrong);
+    const NoGradGuard no_grad;
+    CHECK_NOTHROW(embedding(table, ids_of({1, 4})));
+  }
+}
+
+TEST_CASE("a kernel that computes refuses every dtype but f32 and f64") {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    CAPTURE(to_string(dtype));
+    CHECK_THROWS_AS(dispatch_floating(dtype, [](auto) {}), InternalError);
+    const Tensor gy = zeros({1, 2, 3}).to(dtype), gx = zeros({1, 4, 3}).to(dtype);
+    const Tensor index = zeros({1, 2, 3}, {.dtype = DType::i64}), ids = zeros({2}, {.dtype = DType::i64});
+    Workspace workspace;
+    CHECK_THROWS_AS(cpu_index_kernels.gather_backward(workspace, gy.ref(), index.ref(), gx.ref()), InternalError);
+    CHECK_THROWS_AS(cpu_index_kernels.select_rows_backward(workspace, gy.ref(), ids.ref(), -1, gx.ref()),
+                    InternalError);
   }
 }
 
@@ -108,6 +150,7 @@ TEST_CASE("ids outside their range are named before anything is read") {
           gather(table, 0, reshape(ids_of({0, 7}), {1, 2}));
         }) == "[gather] index[0, 1] = 7; expected 0 <= value < 5");
   CHECK(error_of([&] { one_hot(ids_of({3}), 3); }) == "[one_hot] ids[0] = 3; expected 0 <= value < 3");
+  CHECK(error_of([&] { one_hot(select(ids_of({3}), 0, 0), 3); }) == "[one_hot] ids = 3; expected 0 <= value < 3");
   CHECK_THROWS_AS(embedding(zeros({0, 2}), ids_of({0})), IndexError);
   // The first of several, whichever thread finds its own sooner.
   std::vector<std::int64_t> many(100000, 1);

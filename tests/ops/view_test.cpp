@@ -173,6 +173,12 @@ TEST_CASE("views and copies: error texts") {
   CHECK(elements(slice(counted({5}), 0, -2)) == std::vector<double>{3, 4});
   CHECK(elements(slice(counted({5}), 0, 1, -1, 2)) == std::vector<double>{1, 3});
   CHECK(error_of([&] { select(x, 0, 2); }) == "[select] index 2 of dimension 0 of (2, 3, 4); expected -2 <= index < 2");
+  for (const std::int64_t step : {std::int64_t{5}, std::int64_t{1} << 62, kEnd}) {
+    CHECK(elements(slice(counted({5}), 0, 0, kEnd, step)) == std::vector<double>{0});
+    CHECK(elements(slice(counted({5}), 0, 2, 4, step)) == std::vector<double>{2});
+    CHECK(slice(counted({5}), 0, 5, kEnd, step).numel() == 0);
+    CHECK(elements(slice(expand(counted({2, 1}), {2, 5}), 0, 1, 2, step)) == std::vector<double>(5, 1));
+  }
   CHECK(elements(select(counted({5}), 0, -1)) == std::vector<double>{4});
   CHECK(error_of([&] { squeeze(x, 1); }) == "[squeeze] dimension 1 of (2, 3, 4) has size 3; expected 1");
   CHECK_THROWS_AS(unsqueeze(x, 4), IndexError);
@@ -190,6 +196,8 @@ TEST_CASE("views and copies: error texts") {
   CHECK_THROWS_AS(split(x, 0, 1), ValueError);
   CHECK_THROWS_AS(pad(x, {{0, 0}}, 0), ShapeError);
   CHECK_THROWS_AS(pad(x, {{0, 0}, {0, -1}, {0, 0}}, 0), ValueError);
+  CHECK_THROWS_AS(pad(x, {{0, 0}, {0, kEnd}, {0, 0}}, 0), ShapeError);
+  CHECK_THROWS_AS(pad(x, {{0, 0}, {kEnd, kEnd}, {0, 0}}, 0), ShapeError);
   CHECK_THROWS_AS(roll(x, {1, 2}, {0}), ValueError);
   CHECK_THROWS_AS(roll(x, {1}, {3}), IndexError);
 }
