@@ -15,13 +15,13 @@
 namespace polygrad {
 namespace {
 
-// g·(the derivative by operand `which`), summed to that operand's shape.
+// The gradient of operand `which`, summed to that operand's shape.
 template <class F>
 Tensor run_backward(BinaryKernels::Arithmetic BinaryKernels::*map, int which, const Tensor& g, const SavedTensor& a,
                     const SavedTensor& b, const Shape& shape) {
   constexpr bool kConstant[2] = {!F::kReads[0][0] && !F::kReads[0][1], !F::kReads[1][0] && !F::kReads[1][1]};
   if (kConstant[which]) {
-    const bool negative = (which == 0 ? F::derivative_a(0.0, 0.0) : F::derivative_b(0.0, 0.0)) < 0;
+    const bool negative = (which == 0 ? F::gradient_a(1.0, 0.0, 0.0) : F::gradient_b(1.0, 0.0, 0.0)) < 0;
     const Tensor summed = sum_to_shape(g, shape);
     return negative ? neg(summed) : summed;
   }
@@ -30,7 +30,7 @@ Tensor run_backward(BinaryKernels::Arithmetic BinaryKernels::*map, int which, co
   require_kernel(F::kName, (kernels.*map).backward[which] != nullptr, g.device().type);
   Tensor out = Tensor::empty(g.shape(), g.options());
   {
-    // What the derivative doesn't read was not saved.
+    // What the gradient doesn't read was not saved.
     const Tensor first = F::kReads[which][0] ? a.get() : gradient, second = F::kReads[which][1] ? b.get() : gradient;
     Workspace workspace(g.device());
     (kernels.*map).backward[which](workspace, gradient.ref(), first.ref(), second.ref(), out.ref());
@@ -40,7 +40,7 @@ Tensor run_backward(BinaryKernels::Arithmetic BinaryKernels::*map, int which, co
 
 template <class F>
 Tensor run(BinaryKernels::Arithmetic BinaryKernels::*map, const Tensor& a, const Tensor& b) {
-  check_floating(F::kName, a);
+  check_floating(F::kName, a, "a");
   check_same_dtype(F::kName, a, b);
   check_same_device(F::kName, a, b);
   const BinaryKernels& kernels = binary_kernels(a.device().type);
@@ -66,12 +66,14 @@ Tensor run(BinaryKernels::Arithmetic BinaryKernels::*map, const Tensor& a, const
                 });
 }
 
-// A number as a tensor that broadcasts to everything.
+// A number as a tensor that broadcasts to everything; undefined beside an undefined tensor, which the op then names.
 Tensor scalar(double value, const Tensor& like) {
+  if (!like.defined()) return {};
   return full({}, value, {.dtype = like.dtype(), .device = like.device()});
 }
 
 Tensor compare(const char* op, Comparison comparison, const Tensor& a, const Tensor& b) {
+  check_defined(op, a, "a");
   if (a.dtype() == DType::bf16 || a.dtype() == DType::f16) {
     throw DTypeError(
         format("[{}] wrong dtype: 16-bit types are storage only, got {}; convert it with to()", op, describe(a)));
@@ -90,6 +92,7 @@ Tensor compare(const char* op, Comparison comparison, const Tensor& a, const Ten
 }
 
 Tensor compare(const char* op, Comparison comparison, const Tensor& a, double b) {
+  check_defined(op, a, "a");
   double low = 0, high = 0;
   switch (a.dtype()) {
     case DType::boolean:

@@ -1,6 +1,10 @@
 #include "ops/unary.h"
 
+#include <limits>
+
 #include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/format.h"
 #include "engine/workspace.h"
 #include "ops/check.h"
 #include "ops/kernels/unary.h"
@@ -65,6 +69,9 @@ Tensor exp_neg(const Tensor& x) { return run<functors::ExpNeg>(x); }
 
 Tensor pow(const Tensor& x, int n) {
   check_floating("pow", x);
+  if (n == std::numeric_limits<int>::min()) {  // the gradient needs n - 1
+    throw ValueError(format("[pow] n = {}; expected at least {}", n, n + 1));
+  }
   const UnaryKernels& kernels = unary_kernels(x.device().type);
   require_kernel("pow", kernels.pow != nullptr, x.device().type);
   const Tensor input = kernel_input(x);

@@ -18,7 +18,8 @@ Tensor log(const Tensor& x);         // natural logarithm, -infinity at 0, NaN b
 Tensor sqrt(const Tensor& x);        // NaN below 0; g/(2y), infinite at 0
 Tensor reciprocal(const Tensor& x);  // 1/x; -g·y²
 Tensor square(const Tensor& x);      // x²; 2g·x
-// x^n for an integer n of any sign; x^0 = 1. Gradient: g·n·x^(n-1), 0 for n = 0.
+// x^n for an integer n of any sign; x^0 = 1. Gradient: g·n·x^(n-1), 0 for n = 0. ValueError
+// for the most negative int.
 Tensor pow(const Tensor& x, int n);
 
 Tensor tanh(const Tensor& x);     // g·(1 - y²)

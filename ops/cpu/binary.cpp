@@ -96,15 +96,15 @@ template <class F, class T>
 void row_of_gradient(F f, const T* __restrict g, const T* __restrict a, std::int64_t sa, const T* __restrict b,
                      std::int64_t sb, T* __restrict out, std::int64_t n) {
   if (sa == 1 && sb == 1) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = g[i] * f(a[i], b[i]);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(g[i], a[i], b[i]);
   } else if (sa == 1 && sb == 0) {
     const T second = *b;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = g[i] * f(a[i], second);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(g[i], a[i], second);
   } else if (sa == 0 && sb == 1) {
     const T first = *a;
-    for (std::int64_t i = 0; i < n; ++i) out[i] = g[i] * f(first, b[i]);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(g[i], first, b[i]);
   } else {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = g[i] * f(a[i * sa], b[i * sb]);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(g[i], a[i * sa], b[i * sb]);
   }
 }
 
@@ -142,7 +142,7 @@ template <class F>
 void backward_a(Workspace&, const TensorRef& g, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
   dispatch_floating(g.dtype, [&](auto zero) {
     using T = decltype(zero);
-    map_gradient<T>([](T x, T y) { return F::derivative_a(x, y); }, g, a, b, out);
+    map_gradient<T>([](T upstream, T x, T y) { return F::gradient_a(upstream, x, y); }, g, a, b, out);
   });
 }
 
@@ -150,7 +150,7 @@ template <class F>
 void backward_b(Workspace&, const TensorRef& g, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
   dispatch_floating(g.dtype, [&](auto zero) {
     using T = decltype(zero);
-    map_gradient<T>([](T x, T y) { return F::derivative_b(x, y); }, g, a, b, out);
+    map_gradient<T>([](T upstream, T x, T y) { return F::gradient_b(upstream, x, y); }, g, a, b, out);
   });
 }
 
@@ -188,7 +188,7 @@ void compare(Workspace&, Comparison comparison, const TensorRef& a, const Tensor
   }
 }
 
-// A derivative that reads neither operand is constant, and the front needs no kernel for it.
+// A gradient that reads neither operand is g or -g, and the front needs no kernel for it.
 template <class F>
 constexpr BinaryKernels::Arithmetic arithmetic() {
   BinaryKernels::Arithmetic entry = {forward<F>, {nullptr, nullptr}};

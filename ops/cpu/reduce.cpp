@@ -15,6 +15,7 @@ constexpr int kMaxDims = 8;
 constexpr std::int64_t kGrain = 16384;         // elements in a task, at least
 constexpr std::int64_t kTasks = 32;            // enough for any number of threads that these sizes are worth
 constexpr std::int64_t kColumns = 512;         // outputs whose running sums one task keeps, where columns are summed
+constexpr std::int64_t kShortRun = 16;         // shorter runs of memory are not worth lanes
 constexpr std::int64_t kMinSlice = 16 * 1024;  // elements of one output that are worth a task of their own
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -93,7 +94,12 @@ void sum_runs(Workspace& workspace, const Plan& plan, const T* x, double scale, 
     while (begin < end) {
       const std::int64_t run = begin / plan.inner, at = begin % plan.inner;
       const std::int64_t count = std::min(plan.inner - at, end - begin);
-      total += lanes::sum(base + plan.reduced.offset(run) + at, count);
+      const T* from = base + plan.reduced.offset(run) + at;
+      if (plan.inner < kShortRun) {
+        for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(from[i]);
+      } else {
+        total += lanes::sum(from, count);
+      }
       begin += count;
     }
     return total;
@@ -133,7 +139,8 @@ void sum_columns(Workspace& workspace, const Plan& plan, const T* x, double scal
       const std::int64_t slice = task / tasks, outer = task % tasks / blocks, block = task % blocks;
       const std::int64_t first = block * kColumns, count = std::min(kColumns, plan.inner - first);
       const T* base = x + plan.kept.offset(outer) + first;
-      double running[kColumns] = {};
+      double running[kColumns];
+      std::fill_n(running, count, 0.0);
       for (std::int64_t run = slice * step; run < std::min(runs, (slice + 1) * step); ++run) {
         const T* row = base + plan.reduced.offset(run);
         for (std::int64_t i = 0; i < count; ++i) running[i] += static_cast<double>(row[i]);
@@ -205,9 +212,11 @@ void amax_backward(Workspace&, const TensorRef& g, const TensorRef& x, const Ten
           const T largest = y.as<T>()[o * s.inner + i];
           std::int64_t equals = 0;
           for (std::int64_t j = 0; j < s.n; ++j) equals += from[j * s.inner + i] == largest;
-          const T share = g.as<T>()[o * s.inner + i] / static_cast<T>(std::max<std::int64_t>(1, equals));
+          // Where the largest is NaN nothing equals it, and all that are NaN get NaN.
+          const T share = equals > 0 ? g.as<T>()[o * s.inner + i] / static_cast<T>(equals) : largest;
           for (std::int64_t j = 0; j < s.n; ++j) {
-            to[j * s.inner + i] = from[j * s.inner + i] == largest ? share : T(0);
+            const T value = from[j * s.inner + i];
+            to[j * s.inner + i] = ((value == largest) | (value != value)) ? share : T(0);
           }
         }
       }

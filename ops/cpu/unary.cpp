@@ -17,11 +17,11 @@ void map(F f, const T* __restrict x, T* __restrict y, std::int64_t n) {
 
 template <class F, class T>
 void map_x(F f, const T* __restrict g, const T* __restrict x, T* __restrict dx, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = g[i] * f.derivative(x[i], T(0));
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = functors::gradient(f, g[i], x[i], T(0));
 }
 template <class F, class T>
 void map_y(F f, const T* __restrict g, const T* __restrict y, T* __restrict dx, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = g[i] * f.derivative(T(0), y[i]);
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = functors::gradient(f, g[i], T(0), y[i]);
 }
 
 template <class F>
@@ -59,16 +59,30 @@ void backward(Workspace&, const TensorRef& g, const TensorRef& saved, const Tens
 
 // The exponents that models use have loops of their own: one with a variable number of multiplications is not
 // vectorised.
+template <class Run>
+void for_power(int n, const Run& run) {
+  switch (n) {
+    case -1:
+      return run(functors::Inverse{});
+    case 1:
+      return run(functors::Identity{});
+    case 2:
+      return run(functors::Square{});
+    case 3:
+      return run(functors::Cube{});
+    case 4:
+      return run(functors::Fourth{});
+    default:
+      return run(functors::Pow{n});
+  }
+}
+
 void pow(Workspace&, const TensorRef& x, int n, const TensorRef& y) {
-  if (n == 2) return run_forward(functors::Square{}, x, y);
-  if (n == 3) return run_forward(functors::Cube{}, x, y);
-  run_forward(functors::Pow{n}, x, y);
+  for_power(n, [&](auto f) { run_forward(f, x, y); });
 }
 
 void pow_backward(Workspace&, const TensorRef& g, const TensorRef& x, int n, const TensorRef& dx) {
-  if (n == 2) return run_backward<functors::Reads::x>(functors::Square{}, g, x, dx);
-  if (n == 3) return run_backward<functors::Reads::x>(functors::Cube{}, g, x, dx);
-  run_backward<functors::Reads::x>(functors::Pow{n}, g, x, dx);
+  for_power(n, [&](auto f) { run_backward<functors::Reads::x>(f, g, x, dx); });
 }
 
 template <class... F>

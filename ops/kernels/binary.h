@@ -12,8 +12,8 @@
 
 namespace polygrad {
 
-// Each arithmetic map: value(a, b); its derivatives by a and by b; and which of a and b each derivative reads, so that
-// only that is saved.
+// Each arithmetic map: value(a, b); the gradients of a and of b for g, the gradient of the value; and which of a and b
+// each gradient reads, so that only that is saved.
 namespace functors {
 
 struct Add {
@@ -24,12 +24,12 @@ struct Add {
     return a + b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T, T) {
-    return T(1);
+  POLYGRAD_INLINE static T gradient_a(T g, T, T) {
+    return g;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T, T) {
-    return T(1);
+  POLYGRAD_INLINE static T gradient_b(T g, T, T) {
+    return g;
   }
 };
 
@@ -41,12 +41,12 @@ struct Sub {
     return a - b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T, T) {
-    return T(1);
+  POLYGRAD_INLINE static T gradient_a(T g, T, T) {
+    return g;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T, T) {
-    return T(-1);
+  POLYGRAD_INLINE static T gradient_b(T g, T, T) {
+    return -g;
   }
 };
 
@@ -58,12 +58,12 @@ struct Mul {
     return a * b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T, T b) {
-    return b;
+  POLYGRAD_INLINE static T gradient_a(T g, T, T b) {
+    return g * b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T a, T) {
-    return a;
+  POLYGRAD_INLINE static T gradient_b(T g, T a, T) {
+    return g * a;
   }
 };
 
@@ -75,12 +75,14 @@ struct Div {
     return a / b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T, T b) {
-    return T(1) / b;
+  POLYGRAD_INLINE static T gradient_a(T g, T, T b) {
+    return g / b;  // 1/b could overflow
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T a, T b) {
-    return -(a / b) / b;  // b² could overflow
+  POLYGRAD_INLINE static T gradient_b(T g, T a, T b) {
+    // In f64, where no part of an f32 result overflows; nor does b² in f64 itself.
+    const double upstream = static_cast<double>(g), divisor = static_cast<double>(b);
+    return static_cast<T>(-(upstream / divisor) * (static_cast<double>(a) / divisor));
   }
 };
 
@@ -92,12 +94,12 @@ struct Maximum {
     return ((a > b) | (a != a)) ? a : b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T a, T b) {
-    return a > b ? T(1) : (a == b ? T(0.5) : T(0));
+  POLYGRAD_INLINE static T gradient_a(T g, T a, T b) {
+    return a > b ? g : a < b ? T(0) : a == b ? T(0.5) * g : a + b;  // the last is NaN
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T a, T b) {
-    return derivative_a(b, a);
+  POLYGRAD_INLINE static T gradient_b(T g, T a, T b) {
+    return gradient_a(g, b, a);
   }
 };
 
@@ -109,12 +111,12 @@ struct Minimum {
     return ((a < b) | (a != a)) ? a : b;
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_a(T a, T b) {
-    return a < b ? T(1) : (a == b ? T(0.5) : T(0));
+  POLYGRAD_INLINE static T gradient_a(T g, T a, T b) {
+    return a < b ? g : a > b ? T(0) : a == b ? T(0.5) * g : a + b;  // the last is NaN
   }
   template <class T>
-  POLYGRAD_INLINE static T derivative_b(T a, T b) {
-    return derivative_a(b, a);
+  POLYGRAD_INLINE static T gradient_b(T g, T a, T b) {
+    return gradient_a(g, b, a);
   }
 };
 
@@ -125,8 +127,8 @@ enum class Comparison { eq, ne, lt, le, gt, ge };
 struct BinaryKernels {
   // out = f(a, b)
   using Forward = void (*)(Workspace&, const TensorRef& a, const TensorRef& b, const TensorRef& out);
-  // out = g·(derivative by one operand), of g's shape: not yet summed over repeated dimensions. g is contiguous. An
-  // operand that the derivative doesn't read may be any tensor of a fitting shape.
+  // out = the gradient of one operand, of g's shape: not yet summed over repeated dimensions. g is contiguous. An
+  // operand that the gradient doesn't read may be any tensor of a fitting shape.
   using Backward = void (*)(Workspace&, const TensorRef& g, const TensorRef& a, const TensorRef& b,
                             const TensorRef& out);
   struct Arithmetic {

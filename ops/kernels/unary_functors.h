@@ -15,6 +15,16 @@ namespace polygrad::functors {
 // What derivative(x, y) reads: that tensor is saved for the backward; the other argument is 0 then.
 enum class Reads { nothing, x, y };
 
+// g·f'. A map whose derivative can overflow where this product doesn't says itself how to form it.
+template <class F, class T>
+POLYGRAD_INLINE T gradient(F f, T g, T x, T y) {
+  if constexpr (requires { f.gradient(g, x, y); }) {
+    return f.gradient(g, x, y);
+  } else {
+    return g * f.derivative(x, y);
+  }
+}
+
 struct Neg {
   static constexpr const char* kName = "neg";
   static constexpr Reads kReads = Reads::nothing;
@@ -37,7 +47,7 @@ struct Abs {
   }
   template <class T>
   POLYGRAD_INLINE static T derivative(T x, T) {
-    return x > T(0) ? T(1) : (x < T(0) ? T(-1) : T(0));
+    return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x);  // x itself: 0 or NaN
   }
 };
 
@@ -79,6 +89,10 @@ struct Log {
   POLYGRAD_INLINE static T derivative(T x, T) {
     return T(1) / x;
   }
+  template <class T>
+  POLYGRAD_INLINE static T gradient(T g, T x, T) {
+    return g / x;
+  }
 };
 
 struct Sqrt {
@@ -104,6 +118,10 @@ struct Reciprocal {
   template <class T>
   POLYGRAD_INLINE static T derivative(T, T y) {
     return -y * y;
+  }
+  template <class T>
+  POLYGRAD_INLINE static T gradient(T g, T, T y) {
+    return -(g * y) * y;
   }
 };
 
@@ -155,7 +173,7 @@ struct Relu {
   }
   template <class T>
   POLYGRAD_INLINE static T derivative(T, T y) {
-    return y > T(0) ? T(1) : T(0);
+    return y > T(0) ? T(1) : y;  // y itself: 0 or NaN
   }
 };
 
@@ -254,6 +272,37 @@ struct Pow {
   template <class T>
   POLYGRAD_INLINE T derivative(T x, T) const {
     return n == 0 ? T(0) : T(n) * math::pow_int(x, n - 1);
+  }
+};
+// Powers that have no loop, so that theirs become vector instructions.
+struct Identity {
+  template <class T>
+  POLYGRAD_INLINE static T value(T x) {
+    return x;
+  }
+  template <class T>
+  POLYGRAD_INLINE static T derivative(T, T) {
+    return T(1);
+  }
+};
+struct Inverse {
+  template <class T>
+  POLYGRAD_INLINE static T value(T x) {
+    return T(1) / x;
+  }
+  template <class T>
+  POLYGRAD_INLINE static T gradient(T g, T x, T) {
+    return -(g / x) / x;
+  }
+};
+struct Fourth {
+  template <class T>
+  POLYGRAD_INLINE static T value(T x) {
+    return (x * x) * (x * x);
+  }
+  template <class T>
+  POLYGRAD_INLINE static T derivative(T x, T) {
+    return T(4) * (x * x * x);
   }
 };
 struct Cube {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -90,8 +91,10 @@ TEST_CASE("NaN goes through every map") {
   for (const Map map :
        {Map(neg), Map(abs), Map(exp), Map(log), Map(sqrt), Map(reciprocal), Map(square), Map(tanh), Map(sigmoid),
         Map(relu), Map(elu), Map(gelu), Map(gelu_tanh), Map(silu), Map(softplus), Map(exp_neg)}) {
-    CHECK(std::isnan(at(map, kNan, DType::f32)));
-    CHECK(std::isnan(at(map, kNan, DType::f64)));
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      CHECK(std::isnan(at(map, kNan, dtype)));
+      if (map != Map(neg)) CHECK(std::isnan(slope(map, kNan, dtype)));  // no 0 that hides where it came from
+    }
   }
   const Tensor nan = full({3}, kNan), one = ones({3});
   for (const Tensor& y : {maximum(nan, one), maximum(one, nan), minimum(nan, one), minimum(one, nan)}) {
@@ -99,6 +102,78 @@ TEST_CASE("NaN goes through every map") {
   }
   CHECK(eq(nan, nan).to_vector<bool>() == std::vector<bool>(3, false));
   CHECK(ne(nan, nan).to_vector<bool>() == std::vector<bool>(3, true));
+}
+
+TEST_CASE("NaN stays visible in the gradients of maximum, minimum and amax") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const auto map : {static_cast<Tensor (*)(const Tensor&, const Tensor&)>(maximum),
+                           static_cast<Tensor (*)(const Tensor&, const Tensor&)>(minimum)}) {
+      Tensor a = Tensor::from_vector<double>({kNan, 1, kNan, 1, -kInfinity, 2}).to(dtype).set_requires_grad(true);
+      Tensor b = Tensor::from_vector<double>({1, kNan, kNan, 1, kInfinity, 2}).to(dtype).set_requires_grad(true);
+      sum(map(a, b)).backward();
+      for (const Tensor& x : {a, b}) {
+        const std::vector<double> gradient = x.grad().to(DType::f64).to_vector<double>();
+        for (std::size_t i = 0; i < 6; ++i) CHECK(std::isnan(gradient[i]) == (i < 3));
+        CHECK(gradient[3] == 0.5);
+      }
+      CHECK(a.grad().to(DType::f64).to_vector<double>()[4] + b.grad().to(DType::f64).to_vector<double>()[4] == 1);
+    }
+    Tensor x = Tensor::from_vector<double>({1, kNan, 3, 4, 4, 1}, {2, 3}).to(dtype).set_requires_grad(true);
+    sum(amax(x, 1)).backward();
+    const std::vector<double> gradient = x.grad().to(DType::f64).to_vector<double>();
+    CHECK(std::isnan(gradient[1]));
+    CHECK(gradient[0] == 0);
+    CHECK(gradient[2] == 0);
+    CHECK(std::vector<double>(gradient.begin() + 3, gradient.end()) == std::vector<double>{0.5, 0.5, 0});
+  }
+}
+
+TEST_CASE("a gradient that a float holds is not lost on the way to it") {
+  const auto check = [](const std::function<Tensor(const Tensor&)>& map, float x, float g) {
+    CAPTURE(x);
+    CAPTURE(g);
+    const auto gradient = [&](DType dtype) {
+      Tensor t = full({}, x, {.dtype = dtype, .requires_grad = true});
+      map(t).backward(full({}, g, {.dtype = dtype}));
+      return t.grad().to(DType::f64).item<double>();
+    };
+    const double want = gradient(DType::f64);
+    REQUIRE(std::abs(want) < 1e38);
+    CHECK(gradient(DType::f32) == doctest::Approx(want).epsilon(1e-5));
+  };
+  check([](const Tensor& x) { return log(x); }, 1e-40f, 1e-30f);
+  check([](const Tensor& x) { return reciprocal(x); }, 1e-20f, 1e-10f);
+  check([](const Tensor& x) { return reciprocal(x); }, 1e30f, 1e30f);
+  check([](const Tensor& x) { return pow(x, -1); }, 1e-20f, 1e-10f);
+  // x / b and a / x: a, b, g of all sizes, denormals among them.
+  const std::vector<float> sizes = {1e-42f, 1e-40f, 1e-30f, 1e-15f, 1, 1e15f, 1e30f};
+  for (float x : sizes) {
+    for (float other : sizes) {
+      for (float g : sizes) {
+        const double by = static_cast<double>(g) / other;
+        if (by < 1e38 && by > 1e-37) check([=](const Tensor& t) { return t / static_cast<double>(other); }, x, g);
+        const double across = static_cast<double>(g) / x * (static_cast<double>(other) / x);
+        if (across < 1e38 && across > 1e-37)
+          check([=](const Tensor& t) { return static_cast<double>(other) / t; }, x, g);
+      }
+    }
+  }
+}
+
+TEST_CASE("pow: loops of their own give what the general one does, and the most negative exponent is refused") {
+  for (const double x : {-1.5, -0.75, 0.5, 2.0}) {
+    for (int n = -6; n <= 6; ++n) {
+      CAPTURE(n);
+      Tensor t = full({3}, x, {.dtype = DType::f64, .requires_grad = true});
+      const Tensor y = pow(t, n);
+      sum(y).backward();
+      CHECK(y.to_vector<double>()[1] == doctest::Approx(std::pow(x, n)).epsilon(1e-14));
+      CHECK(t.grad().to_vector<double>()[1] == doctest::Approx(n * std::pow(x, n - 1)).epsilon(1e-14));
+    }
+  }
+  const int lowest = std::numeric_limits<int>::min();
+  CHECK_THROWS_WITH_AS(pow(ones({1}), lowest), "[pow] n = -2147483648; expected at least -2147483647", ValueError);
+  CHECK(pow(full({1}, 2), lowest + 1).item<float>() == 0);
 }
 
 // Here the functions of engine/math.h run as the kernels compile them (with fma and vectors, where the machine has
