@@ -59,7 +59,8 @@ struct AttentionParams {
   Activation phi;
   double divisor = 1;              // c, applied outside φ; finite and not 0. softmax ignores it
   double score_scale = 0;          // 0: 1/sqrt(d)
-  double dropout = 0;              // probability, 0 <= p < 1; on P after the masks, kept entries times 1/(1 - p)
+  double dropout = 0;              // probability, 0 <= p < 1; on P after the masks, kept entries times 1/(1 - p).
+                                   // Rounded to a multiple of 1/65536: an entry is decided by 16 random bits
   Generator* generator = nullptr;  // needed where dropout > 0; one stream is taken
   AttentionPath path = AttentionPath::automatic;
 };

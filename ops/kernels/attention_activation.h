@@ -39,11 +39,11 @@ struct Relu {
   static constexpr const char* kName = "relu";
   template <class T>
   POLYGRAD_INLINE static T value(T s) {
-    return s > T(0) ? s : T(0);
+    return math::at_least(s, T(0));
   }
   template <class T>
   POLYGRAD_INLINE static T derivative(T s) {
-    return s > T(0) ? T(1) : T(0);
+    return s > T(0) ? T(1) : math::at_least(s, T(0));
   }
 };
 
@@ -61,16 +61,19 @@ struct Elu {
   }
 };
 
-// s times the probability that a standard normal number is below s: the erf form.
+// s times the probability that a standard normal number is below s: the erf form. The argument is bounded where the
+// result has long become constant, so that a bias of -infinity gives 0 and not 0·∞.
 struct Gelu {
   static constexpr const char* kName = "gelu";
   template <class T>
   POLYGRAD_INLINE static T value(T s) {
-    return s * math::normal_cdf(s);
+    const T bounded = math::at_least(s, T(-40));
+    return bounded * math::normal_cdf(bounded);
   }
   template <class T>
   POLYGRAD_INLINE static T derivative(T s) {
-    return math::fma(s, math::normal_density(s), math::normal_cdf(s));
+    const T bounded = math::at_most(math::at_least(s, T(-40)), T(40));
+    return math::fma(bounded, math::normal_density(bounded), math::normal_cdf(bounded));
   }
 };
 

@@ -148,6 +148,44 @@ TEST_CASE("scores that overflow behind a mask do no harm") {
   }
 }
 
+TEST_CASE("a bias of -infinity is the limit of large negative ones, where that is finite") {
+  for (const char* name : {"softmax", "relu", "elu", "gelu", "tanh", "exp"}) {
+    for (const AttentionPath path : kExact) {
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        CAPTURE(name);
+        CAPTURE(to_string(path));
+        CAPTURE(to_string(dtype));
+        AttentionCase test = random_case(1, 2, 9, 9, 4, 6);
+        test.spec.phi = name;
+        test.spec.bias = random_array({1, 2, 9, 9}, 7);
+        AttentionCase limit = test;
+        for (std::size_t i = 0; i < test.spec.bias.data.size(); i += 5) {
+          test.spec.bias.data[i] = -std::numeric_limits<double>::infinity();
+          limit.spec.bias.data[i] = -1e4;
+        }
+        CHECK(distance(run_attention(test, dtype, path), run_attention(limit, dtype, path)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("NaN in a query reaches its row of the result and its gradient, whatever the activation") {
+  for (const Activation phi : all_activations()) {
+    for (const AttentionPath path : kExact) {
+      CAPTURE(to_string(phi));
+      CAPTURE(to_string(path));
+      AttentionCase test = random_case(1, 1, 9, 9, 4, 6);
+      test.spec.phi = to_string(phi);
+      test.q.data[4 * 4 + 1] = std::numeric_limits<double>::quiet_NaN();
+      const AttentionResult got = run_attention(test, DType::f32, path);
+      for (std::size_t i = 0; i < got.out.data.size(); ++i) {
+        CHECK(std::isnan(got.out.data[i]) == (i / 4 == 4));
+        if (i / 4 == 4 && phi.power() != 1) CHECK(std::isnan(got.dq.data[i]));  // φ' = 1 reads no score
+      }
+    }
+  }
+}
+
 TEST_CASE("padding to 128 or 1024 changes no output and no gradient") {
   for (const Activation phi : all_activations()) {
     for (const double dropout : {0.0, 0.1}) {
