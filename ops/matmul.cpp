@@ -14,9 +14,17 @@
 namespace polygrad {
 namespace {
 
-void check_operands(const char* op, const Tensor& a, const Tensor& b) {
-  check_floating(op, a);
-  check_same_dtype(op, a, b);
+// The entry of the table of a device; throws where that has none.
+template <class Kernel>
+Kernel kernel_of(const char* op, Device device, Kernel MatmulKernels::*entry) {
+  const Kernel kernel = matmul_kernels(device.type).*entry;
+  require_kernel(op, kernel != nullptr, device.type);
+  return kernel;
+}
+
+void check_operands(const char* op, const Tensor& a, const Tensor& b, const char* a_name, const char* b_name) {
+  check_floating(op, a, a_name);
+  check_same_dtype(op, a, b, b_name);
   check_same_device(op, a, b);
 }
 
@@ -71,23 +79,30 @@ TensorRef broadcast(const TensorRef& ref, const Shape& batch) {
 }
 
 // a b into a new tensor of `shape`, in which batch dimensions that are single or missing are summed over.
-Tensor multiply(const TensorRef& a, const TensorRef& b, const Shape& batch, const Shape& shape,
+Tensor multiply(const char* op, const TensorRef& a, const TensorRef& b, const Shape& batch, const Shape& shape,
                 const TensorOptions& options) {
   Tensor out = Tensor::empty(shape, options);
   Workspace workspace(options.device);
-  matmul_kernels(options.device.type)
-      .matmul(workspace, broadcast(a, batch), broadcast(b, batch), broadcast(out.ref(), batch));
+  kernel_of(op, options.device, &MatmulKernels::matmul)(workspace, broadcast(a, batch), broadcast(b, batch),
+                                                        broadcast(out.ref(), batch));
   return out;
 }
 
-Tensor product(const TensorRef& a, const TensorRef& b, const Shape& shape, const TensorOptions& options) {
-  return multiply(a, b, Shape{}, shape, options);
+Tensor product(const char* op, const TensorRef& a, const TensorRef& b, const Shape& shape,
+               const TensorOptions& options) {
+  return multiply(op, a, b, Shape{}, shape, options);
+}
+
+// A factor that the gradient of `other` reads; nothing where that is not needed, so that a frozen weight keeps no
+// activations alive.
+SavedTensor save_for(const Tensor& other, const Tensor& factor, const char* name) {
+  return needs_grad({other}) ? SavedTensor(factor, name) : SavedTensor();
 }
 
 // --- linear ---------------------------------------------------------------------------------------------------------
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_operands(op, x, weight);
+  check_operands(op, x, weight, "x", "weight");
   if (weight.dim() != 2) {
     throw ShapeError(format("[{}] weight must be a matrix: x {}, weight {}; expected (out, in)", op,
                             to_string(x.shape()), to_string(weight.shape())));
@@ -99,7 +114,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
                op, to_string(x.shape()), to_string(weight.shape()), weight.size(1)));
   }
   if (!bias.defined()) return;
-  check_operands(op, x, bias);
+  check_operands(op, x, bias, "x", "bias");
   if (bias.dim() != 1 || bias.size(0) != weight.size(0)) {
     throw ShapeError(format("[{}] bias does not fit the weight: bias {}, weight {}; expected bias ({})", op,
                             to_string(bias.shape()), to_string(weight.shape()), weight.size(0)));
@@ -112,16 +127,25 @@ Shape linear_shape(const Tensor& x, const Tensor& weight) {
   return shape;
 }
 
+// What the gradients of x and weight read: the weight and x.
+struct LinearSaved {
+  SavedTensor x, weight;
+  Shape x_shape;
+  LinearSaved(const Tensor& x, const Tensor& weight)
+      : x(save_for(weight, x, "x")), weight(save_for(x, weight, "weight")), x_shape(x.shape()) {}
+};
+
 // The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias. The bias gradient is left to the caller.
-Gradients linear_gradients(const Tensor& grad, const Tensor& x, const Tensor& weight, NeededMask needed) {
+Gradients linear_gradients(const char* op, const Tensor& grad, const LinearSaved& saved, NeededMask needed) {
   Gradients gradients(3);
-  const Tensor matrix = as_matrices(weight);
   if (needed[0]) {  // grad weight: (rows, out) x (out, in)
-    const Tensor flat = product(grad.ref(), matrix.ref(), {grad.size(0), weight.size(1)}, grad.options());
-    gradients[0] = make_view(flat, x.shape(), x.shape().contiguous_strides(), 0);
+    const Tensor matrix = as_matrices(saved.weight.get());
+    const Tensor flat = product(op, grad.ref(), matrix.ref(), {grad.size(0), matrix.size(1)}, grad.options());
+    gradients[0] = make_view(flat, saved.x_shape, saved.x_shape.contiguous_strides(), 0);
   }
   if (needed[1]) {  // gradᵀ x: (out, rows) x (rows, in)
-    gradients[1] = product(transposed(grad.ref()), as_rows(x).ref(), weight.shape(), grad.options());
+    const Tensor rows = as_rows(saved.x.get());
+    gradients[1] = product(op, transposed(grad.ref()), rows.ref(), {grad.size(1), rows.size(1)}, grad.options());
   }
   return gradients;
 }
@@ -131,7 +155,7 @@ TensorRef optional_ref(const Tensor& x) { return x.defined() ? x.ref() : TensorR
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_operands("matmul", a, b);
+  check_operands("matmul", a, b, "a", "b");
   const auto fail = [&](const char* what) {
     throw ShapeError(
         format("[matmul] {}: {} and {}; expected (..., m, k) and (..., k, n), with leading sizes that are "
@@ -150,20 +174,22 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
 
-  const Tensor y = multiply(as_matrices(a).ref(), as_matrices(b).ref(), batch, shape, a.options());
-  return record(
-      "matmul", y, {a, b},
-      [batch, a = SavedTensor(a, "a"), b = SavedTensor(b, "b")](const Tensor& g, NeededMask needed) -> Gradients {
-        const Tensor grad = as_matrices(g), left = a.get(), right = b.get();
-        Gradients gradients(2);
-        if (needed[0]) {
-          gradients[0] = multiply(grad.ref(), transposed(as_matrices(right).ref()), batch, left.shape(), g.options());
-        }
-        if (needed[1]) {
-          gradients[1] = multiply(transposed(as_matrices(left).ref()), grad.ref(), batch, right.shape(), g.options());
-        }
-        return gradients;
-      });
+  const Tensor y = multiply("matmul", as_matrices(a).ref(), as_matrices(b).ref(), batch, shape, a.options());
+  return record("matmul", y, {a, b},
+                [batch, a_shape = a.shape(), b_shape = b.shape(), saved_a = save_for(b, a, "a"),
+                 saved_b = save_for(a, b, "b")](const Tensor& g, NeededMask needed) -> Gradients {
+                  const Tensor grad = as_matrices(g);
+                  Gradients gradients(2);
+                  if (needed[0]) {
+                    const Tensor b = as_matrices(saved_b.get());
+                    gradients[0] = multiply("matmul", grad.ref(), transposed(b.ref()), batch, a_shape, g.options());
+                  }
+                  if (needed[1]) {
+                    const Tensor a = as_matrices(saved_a.get());
+                    gradients[1] = multiply("matmul", transposed(a.ref()), grad.ref(), batch, b_shape, g.options());
+                  }
+                  return gradients;
+                });
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -173,20 +199,20 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = Tensor::empty(linear_shape(x, weight), x.options());
   {
     Workspace workspace(x.device());
-    matmul_kernels(x.device().type)
-        .linear(workspace, input.ref(), matrix.ref(), optional_ref(vector), as_rows(y).ref());
+    kernel_of("linear", x.device(), &MatmulKernels::linear)(workspace, input.ref(), matrix.ref(), optional_ref(vector),
+                                                            as_rows(y).ref());
   }
-  return record("linear", y, {x, weight, bias},
-                [x = SavedTensor(x, "x"), weight = SavedTensor(weight, "weight")](const Tensor& g, NeededMask needed) {
-                  const Tensor grad = as_rows(g);
-                  Gradients gradients = linear_gradients(grad, x.get(), weight.get(), needed);
-                  if (needed[2]) {
-                    gradients[2] = Tensor::empty({grad.size(1)}, g.options());
-                    Workspace workspace(g.device());
-                    matmul_kernels(g.device().type).column_sums(workspace, grad.contiguous().ref(), gradients[2].ref());
-                  }
-                  return gradients;
-                });
+  return record("linear", y, {x, weight, bias}, [saved = LinearSaved(x, weight)](const Tensor& g, NeededMask needed) {
+    const Tensor grad = as_rows(g);
+    Gradients gradients = linear_gradients("linear", grad, saved, needed);
+    if (needed[2]) {
+      gradients[2] = Tensor::empty({grad.size(1)}, g.options());
+      Workspace workspace(g.device());
+      kernel_of("linear", g.device(), &MatmulKernels::column_sums)(workspace, grad.contiguous().ref(),
+                                                                   gradients[2].ref());
+    }
+    return gradients;
+  });
 }
 
 Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -199,25 +225,24 @@ Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
       needs_grad({x, weight, bias}) ? Tensor::empty({input.size(0), weight.size(0)}, x.options()) : Tensor();
   {
     Workspace workspace(x.device());
-    matmul_kernels(x.device().type)
-        .linear_gelu(workspace, input.ref(), matrix.ref(), optional_ref(vector), optional_ref(pre), as_rows(y).ref());
+    kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu)(
+        workspace, input.ref(), matrix.ref(), optional_ref(vector), optional_ref(pre), as_rows(y).ref());
   }
-  return record("linear_gelu", y, {x, weight, bias},
-                [x = SavedTensor(x, "x"), weight = SavedTensor(weight, "weight"), saved_pre = SavedTensor(pre, "pre")](
-                    const Tensor& g, NeededMask needed) {
-                  const Tensor pre = saved_pre.get();
-                  Tensor grad_pre = empty_like(pre);
-                  Tensor grad_bias = needed[2] ? Tensor::empty({pre.size(1)}, g.options()) : Tensor();
-                  {
-                    Workspace workspace(g.device());
-                    matmul_kernels(g.device().type)
-                        .linear_gelu_backward(workspace, as_rows(g).contiguous().ref(), pre.ref(), grad_pre.ref(),
-                                              optional_ref(grad_bias));
-                  }
-                  Gradients gradients = linear_gradients(grad_pre, x.get(), weight.get(), needed);
-                  gradients[2] = grad_bias;
-                  return gradients;
-                });
+  return record(
+      "linear_gelu", y, {x, weight, bias},
+      [saved = LinearSaved(x, weight), saved_pre = SavedTensor(pre, "pre")](const Tensor& g, NeededMask needed) {
+        const Tensor pre = saved_pre.get();
+        Tensor grad_pre = empty_like(pre);
+        Tensor grad_bias = needed[2] ? Tensor::empty({pre.size(1)}, g.options()) : Tensor();
+        {
+          Workspace workspace(g.device());
+          kernel_of("linear_gelu", g.device(), &MatmulKernels::linear_gelu_backward)(
+              workspace, as_rows(g).contiguous().ref(), pre.ref(), grad_pre.ref(), optional_ref(grad_bias));
+        }
+        Gradients gradients = linear_gradients("linear_gelu", grad_pre, saved, needed);
+        gradients[2] = grad_bias;
+        return gradients;
+      });
 }
 
 }  // namespace polygrad

@@ -152,6 +152,38 @@ TEST_CASE("a gradient that nobody needs is not computed") {
   CHECK(weight.grad().shape() == weight.shape());
 }
 
+TEST_CASE("a factor that no gradient reads is neither kept alive nor watched") {
+  using Map = Tensor (*)(const Tensor&, const Tensor&);
+  const Map maps[] = {matmul, [](const Tensor& x, const Tensor& w) { return linear(x, w); },
+                      [](const Tensor& x, const Tensor& w) { return linear_gelu(x, w, zeros({64})); }};
+  for (const Map map : maps) {
+    for (const bool frozen_weight : {true, false}) {
+      CAPTURE(frozen_weight);
+      Tensor x = normal({64, 64}, 1, frozen_weight), weight = normal({64, 64}, 2, !frozen_weight);
+      const Tensor y = map(x, weight);
+      // The one that requires a gradient is read by none: it may be written, and goes when its last handle does.
+      Tensor unread = (frozen_weight ? x : weight).detach();
+      CHECK_NOTHROW(unread.fill_(0));
+      CHECK_NOTHROW(y.backward(ones_like(y)));
+      CHECK((frozen_weight ? x : weight).grad().defined());
+
+      Tensor input = normal({64, 64}, 1, frozen_weight);
+      Tensor other = normal({64, 64}, 2, !frozen_weight);
+      Tensor& graph_end = frozen_weight ? input : other;
+      graph_end = mul(graph_end, 2.0);  // no leaf: nothing but the rule could hold its elements
+      const Tensor z = map(input, other);
+      const std::size_t before = memory_stats().bytes_in_use;
+      graph_end = Tensor();
+      CHECK(before - memory_stats().bytes_in_use >= 64 * 64 * sizeof(float));
+    }
+  }
+  // What is read is watched still.
+  Tensor x = normal({4, 4}, 1), weight = normal({4, 4}, 2, true);
+  const Tensor y = linear(x, weight);
+  x.fill_(0);
+  CHECK_THROWS_AS(y.backward(ones_like(y)), GradError);
+}
+
 TEST_CASE("one matrix for a whole batch: its gradient is the sum over the batch") {
   const Tensor a = normal({40, 30, 20}, 1, true, DType::f64), b = normal({20, 10}, 2, true, DType::f64);
   const Tensor y = matmul(a, b);
