@@ -228,8 +228,9 @@ void cross_entropy_soft_backward(Workspace& workspace, const TensorRef& gy, cons
           }
           for (std::int64_t k = 0; k < rows.classes; ++k) {
             const double wanted = soft_target(t[k * stride], terms.label_smoothing, spread, weights.weight[k]);
-            const T p = math::exp(static_cast<T>(static_cast<double>(x[k * stride]) - lse));
-            to[k * stride] = static_cast<T>((mass * static_cast<double>(p) - wanted) * scale);
+            // In f64, where a sure prediction cancels its target.
+            const double p = std::exp(static_cast<double>(x[k * stride]) - lse);
+            to[k * stride] = static_cast<T>((mass * p - wanted) * scale);
           }
         }
       });

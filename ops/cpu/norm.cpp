@@ -35,8 +35,8 @@ void centre(const T* __restrict x, Mean<T> mean, T* __restrict centred, std::int
 }
 
 template <class T>
-double sum_of_squares(const T* __restrict x, T* __restrict squares, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) squares[i] = x[i] * x[i];
+double sum_of_squares(const T* __restrict x, double* __restrict squares, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) squares[i] = static_cast<double>(x[i]) * static_cast<double>(x[i]);
   return lanes::sum(squares, n);
 }
 
@@ -62,10 +62,12 @@ void layer_norm(Workspace& workspace, const TensorRef& x, const TensorRef& weigh
     if (rows == 0 || n == 0) return;
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / n);
     // Per task: a row's centred values and their squares.
-    T* scratch = workspace.allocate<T>(ceil_div(rows, grain) * 2 * n);
+    const std::int64_t tasks = ceil_div(rows, grain);
+    T* all_centred = workspace.allocate<T>(tasks * n);
+    double* all_squares = workspace.allocate<double>(tasks * n);
     parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      T* centred = scratch + begin / grain * 2 * n;
-      T* squares = centred + n;
+      T* centred = all_centred + begin / grain * n;
+      double* squares = all_squares + begin / grain * n;
       for (std::int64_t r = begin; r < end; ++r) {
         const T* row = x.as<T>() + r * n;
         const double m = lanes::sum(row, n) / static_cast<double>(n);

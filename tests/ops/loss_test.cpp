@@ -85,6 +85,38 @@ TEST_CASE("a small loss survives large logits") {
   CHECK(values(x.grad())[1] == doctest::Approx(p).epsilon(1e-5));
 }
 
+TEST_CASE("gradients near certainty keep their digits, and each row's sum is 0") {
+  const std::vector<std::vector<double>> rows = {{20, 0, -20}, {0, 30, 10}, {20, -10, 3}, {0.1, 0.2, 0.3}};
+  for (const std::vector<double>& row : rows) {
+    for (const double smoothing : {0.0, 0.1}) {
+      for (std::int64_t label = 0; label < 3; ++label) {
+        for (const bool soft : {false, true}) {
+          CAPTURE(row[0]);
+          CAPTURE(label);
+          CAPTURE(soft);
+          const auto gradient = [&](DType dtype) {
+            Tensor logits = Tensor::from_vector<double>(row, {1, 3}).to(DType::f32).to(dtype).set_requires_grad(true);
+            const CrossEntropyOptions options{.label_smoothing = smoothing};
+            const Tensor ids = ids_of({label});
+            (soft ? cross_entropy_soft(logits, one_hot(ids, 3, dtype), options) : cross_entropy(logits, ids, options))
+                .backward();
+            return values(logits.grad());
+          };
+          const std::vector<double> expected = gradient(DType::f64), got = gradient(DType::f32);
+          double sum = 0, largest = 0;
+          for (std::size_t i = 0; i < 3; ++i) {
+            sum += got[i];
+            largest = std::max(largest, std::fabs(got[i]));
+            // Beside a share of the smoothing a probability has that share's digits, not its own.
+            if (smoothing == 0) CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-5).scale(0));
+          }
+          CHECK(std::fabs(sum) <= 1e-6 * largest);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("all targets ignored: the loss is 0 and so is the gradient") {
   for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
     for (double smoothing : {0.0, 0.1}) {

@@ -87,6 +87,21 @@ TEST_CASE("layer_norm in f32: a mean ten thousand times the spread loses nothing
   CHECK(largest_difference(layer_norm(tiny), layer_norm(tiny.to(DType::f64))) < 2e-6);
 }
 
+TEST_CASE("layer_norm in f32: rows whose squares a float doesn't hold") {
+  const Tensor x = Tensor::from_vector<float>({1, 2, 3, 4}, {1, 4});
+  for (const double size : {1e20, 1e30, 1e-20, 1e-30}) {
+    CAPTURE(size);
+    const double eps = 1e-5 * size * size;
+    Tensor large = (x * size).detach().set_requires_grad(true), plain = x.detach().clone().set_requires_grad(true);
+    const Tensor y = layer_norm(large, {}, {}, eps), expected = layer_norm(plain, {}, {}, 1e-5);
+    CHECK(largest_difference(y, expected) < 1e-6);
+    const Tensor g = Tensor::from_vector<float>({1, -2, 0.5f, 3}, {1, 4});
+    y.backward(g);
+    expected.backward(g);
+    CHECK(largest_difference(large.grad() * size, plain.grad()) < 1e-5);
+  }
+}
+
 TEST_CASE("layer_norm: a constant row gives the bias") {
   const Tensor y = layer_norm(full({2, 3}, 7), ones({3}), Tensor::from_vector<float>({1, 2, 3}));
   CHECK(y.to_vector<float>() == std::vector<float>{1, 2, 3, 1, 2, 3});
