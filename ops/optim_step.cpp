@@ -20,6 +20,8 @@ struct Named {
 
 // `other` goes with `main`: same shape, dtype and device.
 void check_alike(const char* op, const Named& main, const Named& other) {
+  check_defined(op, main.tensor, main.name);
+  check_defined(op, other.tensor, other.name);
   if (other.tensor.shape() != main.tensor.shape()) {
     throw ShapeError(format("[{}] shapes differ: {} {}, {} {}", op, main.name, to_string(main.tensor.shape()),
                             other.name, to_string(other.tensor.shape())));
@@ -102,14 +104,19 @@ std::vector<Tensor> present(const char* op, const std::vector<Tensor>& tensors) 
   return found;
 }
 
-void scale_all(const char* op, const std::vector<Tensor>& tensors, double factor) {
+// What writes each of a list asks of it.
+void check_written(const char* op, const char* name, const std::vector<Tensor>& tensors) {
   Memory memory;
   for (const Tensor& tensor : tensors) {
-    check_floating(op, tensor);
-    check_contiguous(op, {"x", tensor});
-    memory.writes({"x", tensor});
+    check_floating(op, tensor, name);
+    check_same_device(op, tensors[0], tensor);
+    check_contiguous(op, {name, tensor});
+    memory.writes({name, tensor});
   }
   memory.check_apart(op);
+}
+
+void scale_checked(const char* op, const std::vector<Tensor>& tensors, double factor) {
   if (tensors.empty()) return;
   for (const Tensor& tensor : tensors) begin_in_place(op, tensor);
   const std::vector<TensorRef> refs = refs_of(tensors);
@@ -139,7 +146,7 @@ void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options)
   for (const AdamWTensors& t : tensors) {
     const Named param{"param", t.param}, grad{"grad", t.grad};
     const Named mean{"exp_avg", t.exp_avg}, square{"exp_avg_sq", t.exp_avg_sq};
-    check_floating(op, t.param);
+    check_floating(op, t.param, "param");
     for (const Named& other : {grad, mean, square}) check_alike(op, param, other);
     for (const Named& written : {param, mean, square}) {
       check_contiguous(op, written);
@@ -190,7 +197,7 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
   Memory memory;
   for (const SgdTensors& t : tensors) {
     const Named param{"param", t.param}, grad{"grad", t.grad}, buffer{"momentum_buffer", t.momentum_buffer};
-    check_floating(op, t.param);
+    check_floating(op, t.param, "param");
     check_alike(op, param, grad);
     check_contiguous(op, param);
     check_same_device(op, tensors[0].param, t.param);
@@ -244,19 +251,23 @@ double global_norm(const std::vector<Tensor>& tensors) {
   return std::ldexp(std::sqrt(sum_squares(workspace, refs.data(), count, std::ldexp(1.0, exponent))), -exponent);
 }
 
-void scale_(Tensor x, double factor) { scale_all("scale_", {std::move(x)}, factor); }
+void scale_(Tensor x, double factor) {
+  const std::vector<Tensor> tensors{std::move(x)};
+  check_written("scale_", "x", tensors);
+  scale_checked("scale_", tensors, factor);
+}
 
 double clip_grad_norm(const std::vector<Tensor>& grads, double max_norm) {
   check_number("clip_grad_norm", "max_norm", max_norm, max_norm > 0, "a number > 0");
-  const double norm = global_norm(grads);
-  const double factor = max_norm / (norm + 1e-6);
-  if (std::isfinite(norm) && factor < 1) {
-    std::vector<Tensor> found;
-    for (const Tensor& grad : grads) {
-      if (grad.defined()) found.push_back(grad);
-    }
-    scale_all("clip_grad_norm", found, factor);
+  std::vector<Tensor> found;
+  for (const Tensor& grad : grads) {
+    if (grad.defined()) found.push_back(grad);
   }
+  // Before the norm says whether they will be written: what is refused must not depend on the numbers.
+  check_written("clip_grad_norm", "grads", found);
+  const double norm = global_norm(found);
+  const double factor = max_norm / (norm + 1e-6);
+  if (std::isfinite(norm) && factor < 1) scale_checked("clip_grad_norm", found, factor);
   return norm;
 }
 

@@ -177,8 +177,17 @@ void ema(Workspace& workspace, const EmaRefs* tensors, std::int64_t count, doubl
       using T = decltype(element);
       T* e = tensors[i].ema.as<T>();
       const T* value = tensors[i].value.as<const T>();
-      const T step = static_cast<T>(rate);
-      for (std::int64_t j = begin; j < end; ++j) e[j] += step * (value[j] - e[j]);
+      // From the nearer of the two ends, so that equal values stay equal. At an end the other is not read: it need not
+      // be finite.
+      const T step = static_cast<T>(rate), rest = static_cast<T>(1 - rate);
+      if (rate == 0) return;
+      if (rate == 1) {
+        std::copy(value + begin, value + end, e + begin);
+      } else if (rate >= 0.5) {
+        for (std::int64_t j = begin; j < end; ++j) e[j] = value[j] - rest * (value[j] - e[j]);
+      } else {
+        for (std::int64_t j = begin; j < end; ++j) e[j] += step * (value[j] - e[j]);
+      }
     });
   });
 }

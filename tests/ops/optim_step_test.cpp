@@ -211,6 +211,12 @@ TEST_CASE("clipping leaves what is short enough, and what is not finite") {
   CHECK(values(bad)[0] == 1);
   CHECK_THROWS_AS(clip_grad_norm({a}, 0), ValueError);
   CHECK_THROWS_AS(clip_grad_norm({a}, std::numeric_limits<double>::quiet_NaN()), ValueError);
+  // What can't be written is refused whether or not this norm needs it.
+  for (const double max_norm : {1e-3, 1e3}) {
+    CHECK_THROWS_AS(clip_grad_norm({a, a}, max_norm), ValueError);
+    CHECK_THROWS_AS(clip_grad_norm({expand(ones({1}), {4})}, max_norm), ValueError);
+    CHECK_THROWS_AS(clip_grad_norm({arange(3, {.dtype = DType::i64})}, max_norm), DTypeError);
+  }
 }
 
 TEST_CASE("ema_update: the formula, equal values stay equal, counters are copied") {
@@ -224,6 +230,25 @@ TEST_CASE("ema_update: the formula, equal values stay equal, counters are copied
   ema_update(std::vector<Tensor>{counter, ema}, std::vector<Tensor>{later, value_now}, 0.5);
   CHECK(counter.item<std::int64_t>() == 8);
   CHECK(values(ema) == std::vector<double>{2.25, 0.5});
+  // However far apart the two are, a decay of 0 gives the value and one of 1 keeps the average.
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (const double from : {1e8, -3e30, 1e-30, infinity}) {
+      const Tensor far = number(from, dtype);
+      ema_update(far, number(1, dtype), 1);
+      CHECK(value(far) == value(number(from, dtype)));
+      ema_update(far, number(1, dtype), 0);
+      CHECK(value(far) == 1);
+    }
+    const Tensor near = number(1e8, dtype);
+    ema_update(near, number(1, dtype), 1e-9);
+    CHECK(value(near) == doctest::Approx(1.1).epsilon(1e-6));
+    for (const double decay : {0.0, 0.1, 0.3, 0.499, 0.5, 0.7}) {
+      const Tensor same = x.clone();
+      ema_update(same, x, decay);
+      CHECK(same_bits(same, x));
+    }
+  }
   CHECK_THROWS_AS(ema_update(ema, value_now, 1.5), ValueError);
   CHECK_THROWS_AS(ema_update(std::vector<Tensor>{ema}, std::vector<Tensor>{}, 0.5), ValueError);
 }
@@ -277,6 +302,13 @@ TEST_CASE("optimizer steps: what is written shares no memory and has no gaps") {
 
 TEST_CASE("optimizer steps: errors") {
   const Tensor p = ones({3}), g = ones({3}), m = zeros({3}), v = zeros({3});
+  const std::string missing = " is an undefined tensor; it has no elements, shape or dtype";
+  CHECK(error_of([&] { adamw_step({}, g, m, v, {}); }) == "[adamw_step] param" + missing);
+  CHECK(error_of([&] { adamw_step(p, {}, m, v, {}); }) == "[adamw_step] grad" + missing);
+  CHECK(error_of([&] { adamw_step(p, g, {}, v, {}); }) == "[adamw_step] exp_avg" + missing);
+  CHECK(error_of([&] { sgd_step(p, {}, {}, {}); }) == "[sgd_step] grad" + missing);
+  CHECK(error_of([&] { scale_({}, 2); }) == "[scale_] x" + missing);
+  CHECK(error_of([&] { ema_update(p, Tensor(), 0.5); }) == "[ema_update] value" + missing);
   CHECK(error_of([&] { adamw_step(p, g, m, v, {.step = 0}); }) ==
         "[adamw_step] step = 0; expected 1 for the first update");
   CHECK_THROWS_AS(adamw_step(p, g, m, v, {.beta1 = 1}), ValueError);
