@@ -21,11 +21,13 @@ struct Samples {
       : count(x.dim == 0 ? 1 : x.sizes[0]), length(count == 0 ? 0 : x.numel() / count) {}
 };
 
-// The words of elements first ... first + kBlock - 1 of a sample; first is a multiple of 4.
-void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t first, std::uint32_t* words) {
+// The words of elements first ... first + count - 1 of a sample, in whole groups of 4; first is a multiple of 4.
+void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t first, std::int64_t count,
+                std::uint32_t* words) {
   const auto low = static_cast<std::uint32_t>(sample), high = static_cast<std::uint32_t>(sample >> 32);
   const auto group = static_cast<std::uint32_t>(first / 4);
-  for (std::uint32_t i = 0; i < kBlock / 4; ++i) {
+  const auto groups = static_cast<std::uint32_t>((count + 3) / 4);
+  for (std::uint32_t i = 0; i < groups; ++i) {
     const philox::Words drawn = philox::draw(stream.seed, philox::Domain::dropout, group + i, low, high, stream.offset);
     for (std::uint32_t lane = 0; lane < 4; ++lane) words[4 * i + lane] = drawn.w[lane];
   }
@@ -63,8 +65,8 @@ void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const 
       const T* from = x.as<const T>() + row * samples.length;
       T* to = y.as<T>() + row * samples.length;
       for (std::int64_t block = first; block < end; block += kBlock) {
-        draw_block(stream, stream.first_sample + row, block, words);
         const std::int64_t count = std::min(kBlock, end - block);
+        draw_block(stream, stream.first_sample + row, block, count, words);
         for (std::int64_t j = 0; j < count; ++j) {
           to[block + j] = (words[j] >> 8) < stream.threshold ? T(0) : from[block + j] * scale;
         }
