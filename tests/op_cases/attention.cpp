@@ -37,7 +37,10 @@ AttentionMasks masks_of(const Tensors& t, std::size_t next, const Extras& extras
   if (extras.bias_groups > 0) masks.bias = t[next++];
   if (extras.key_mask) masks.key_mask = t[next++];
   if (extras.query_mask) masks.query_mask = t[next++];
-  if (extras.region_groups > 0) masks.regions = t[next++].to(DType::i32);
+  if (extras.region_groups > 0) {
+    const Tensor ids = t[next++];
+    if (ids.defined()) masks.regions = ids.to(DType::i32);
+  }
   return masks;
 }
 

@@ -217,6 +217,36 @@ std::string check_f32_gradient(const OpRow& row, Layout layout) {
   return "";
 }
 
+// 16-bit types are storage: an op that computes refuses them when it is called, and one that moves elements has their
+// gradient. What must not be is a call that succeeds and a backward that fails.
+std::string check_narrow_gradient(const OpRow& row, DType narrow) {
+  const auto rounded = [narrow](const Tensor& x) {
+    return polygrad::is_floating(x.dtype()) ? x.detach().to(narrow) : x;
+  };
+  Tensors leaves, inputs, wide_leaves, wide_inputs;
+  for (const Tensor& input : make_inputs(row, Layout::contiguous, DType::f32)) {
+    inputs.push_back(rounded(input));
+    wide_inputs.push_back(polygrad::is_floating(input.dtype()) ? inputs.back().to(DType::f32) : input);
+    if (!input.requires_grad()) continue;
+    leaves.push_back(inputs.back().set_requires_grad(true));
+    wide_leaves.push_back(wide_inputs.back().set_requires_grad(true));
+  }
+  const PoisonGuard poison;
+  Tensor y;
+  try {
+    y = row.run(inputs);
+  } catch (const DTypeError&) {
+    return "";
+  }
+  const Tensor g = rounded(make_input({y.shape().vec(), Fill::unit}, 99, Layout::contiguous, DType::f32));
+  const Tensors expected = grad(row.run(wide_inputs), wide_leaves, g.to(DType::f32)), got = grad(y, leaves, g);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string wrong = compare(to_array(expected[i]), to_array(got[i]), 0x1p-8);
+    if (!wrong.empty()) return text("differentiable input ", i, ": ", wrong);
+  }
+  return "";
+}
+
 template <class Check>
 std::string attempt(const char* what, Layout layout, const Check& check) {
   std::string wrong;
@@ -245,6 +275,12 @@ std::string check_row(const OpRow& row) {
     }
     if (!wrong.empty()) return text(row.op, " (", row.name, "): ", wrong);
   }
+  for (DType narrow : {DType::bf16, DType::f16}) {
+    if (!row.gradient) break;
+    const std::string wrong =
+        attempt(polygrad::to_string(narrow), Layout::contiguous, [&] { return check_narrow_gradient(row, narrow); });
+    if (!wrong.empty()) return text(row.op, " (", row.name, "): ", wrong);
+  }
   return "";
 }
 
@@ -254,6 +290,22 @@ std::string check_value(const OpRow& row) {
 
 std::string check_gradient(const OpRow& row) {
   return attempt("gradient", Layout::contiguous, [&] { return check_gradient(row, Layout::contiguous); });
+}
+
+std::string check_undefined(const OpRow& row, std::size_t input) {
+  Tensors inputs = make_inputs(row, Layout::contiguous, DType::f32);
+  inputs[input] = Tensor();
+  std::string got;
+  try {
+    row.run(inputs);
+    return "";
+  } catch (const ValueError& error) {
+    got = error.what();
+  } catch (const Error& error) {
+    got = text("no ValueError: ", error.what());
+  }
+  const bool named = got.rfind("[tensor]", 0) != 0 && got.find(" is an undefined tensor") != std::string::npos;
+  return named ? "" : text(row.op, " (", row.name, ") without input ", input, ": ", got);
 }
 
 reference::Array reference_value(const OpRow& row) { return reference_of(row, Layout::contiguous); }

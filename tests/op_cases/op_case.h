@@ -2,7 +2,8 @@
 //
 // For each row: the value against a naive f64 twin (tests/reference), f32 against f64, the gradient against central
 // differences in f64, each with inputs laid out contiguous, transposed and expanded, and with fresh memory poisoned by
-// NaN. The mutation test multiplies each op's value or gradient by 1.001 and expects its rows to fail.
+// NaN; and 16-bit leaves are refused by the call itself, or have the gradient that f32 has. The mutation test
+// multiplies each op's value or gradient by 1.001 and expects its rows to fail.
 #pragma once
 
 #include <functional>
@@ -72,6 +73,9 @@ std::string check_row(const OpRow& row);
 // Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
 std::string check_value(const OpRow& row);
 std::string check_gradient(const OpRow& row);
+// Runs the op with one input undefined: "" where it works without, or throws ValueError saying which argument is
+// undefined.
+std::string check_undefined(const OpRow& row, std::size_t input);
 // What the twin says for contiguous inputs.
 reference::Array reference_value(const OpRow& row);
 

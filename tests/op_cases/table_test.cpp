@@ -75,6 +75,7 @@ OpRow made_up_row(double factor, double slope) {
   row.name = "a test's own";
   row.inputs = {{{4}}};
   row.run = [=](const Tensors& t) {
+    if (t[0].dtype() == DType::bf16 || t[0].dtype() == DType::f16) throw DTypeError("[made_up] 16 bits");
     const auto scaled = [](const Tensor& x, double by) {
       Tensor y = x.detach().clone();
       if (y.dtype() == DType::f64) std::for_each_n(y.data<double>(), y.numel(), [by](double& v) { v *= by; });
@@ -187,6 +188,15 @@ TEST_CASE("mutation: a value or a gradient that is off by a thousandth fails the
   for (const auto& [op, count] : gradients) CHECK_MESSAGE(count > 0, op << " has no row with a gradient");
 }
 
+TEST_CASE("an undefined argument is named by the op, or was optional") {
+  for (const OpRow& row : all_rows()) {
+    for (std::size_t i = 0; i < row.inputs.size(); ++i) {
+      const std::string wrong = check_undefined(row, i);
+      CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+  }
+}
+
 TEST_CASE("the checker itself: what a wrong row looks like") {
   CHECK(check_row(made_up_row(2, 2)) == "");
   CHECK(check_row(made_up_row(2.001, 2)).find("f64 value, contiguous inputs: element 0: expected") !=
@@ -199,6 +209,20 @@ TEST_CASE("the checker itself: what a wrong row looks like") {
   CHECK(check_row(flat).find("gradient, contiguous inputs") != std::string::npos);
   flat.zero_gradient = true;
   CHECK(check_row(flat) == "");
+
+  // A call that takes 16-bit leaves, and a backward that doesn't.
+  OpRow late = made_up_row(2, 2);
+  late.run = [](const Tensors& t) {
+    Tensor y = t[0].detach().clone().to(DType::f64);
+    std::for_each_n(y.data<double>(), y.numel(), [](double& v) { v *= 2; });
+    return record("made_up", y.to(t[0].dtype()), {t[0]}, [](const Tensor& g, NeededMask) -> Gradients {
+      Tensor twice = g.clone();
+      if (twice.dtype() == DType::f64) std::for_each_n(twice.data<double>(), g.numel(), [](double& v) { v *= 2; });
+      if (twice.dtype() == DType::f32) std::for_each_n(twice.data<float>(), g.numel(), [](float& v) { v *= 2; });
+      return {twice};
+    });
+  };
+  CHECK(check_row(late).find("bf16, contiguous inputs: differentiable input 0") != std::string::npos);
 
   // An element that is never written is NaN.
   OpRow hole = made_up_row(2, 2);
