@@ -5,7 +5,11 @@ SHELL := /bin/bash
 
 JOBS ?= $(shell nproc)
 CUDA ?= 0
-CONFIGURE := cmake $(if $(shell command -v ninja),-G Ninja) -DPOLYGRAD_CUDA=$(if $(filter 1,$(CUDA)),ON,OFF)
+# The goals of one command depend on each other's effects (packages, then configuration, then the build): one at a time.
+.NOTPARALLEL:
+# A fresh build folder gets Ninja where it is there by then (setup may just have installed it); an old one keeps what it has.
+CONFIGURE = cmake $$([ -f build/CMakeCache.txt ] || ! command -v ninja >/dev/null || echo -G Ninja) \
+  -DPOLYGRAD_CUDA=$(if $(filter 1,$(CUDA)),ON,OFF)
 # Sample data and expected values that are not part of the repository; tests say so where they are missing.
 SHARED := $(wildcard ../shared)
 TEST_DATA := $(CURDIR)/build/testdata
