@@ -56,9 +56,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   }
   return record("layer_norm", y, {x, weight, bias},
                 [mean, rstd, saved_x = SavedTensor(input, "x"),
-                 saved_weight = scale.defined() ? SavedTensor(scale, "weight") : SavedTensor()](
+                 saved_weight = needs_grad({x}) && scale.defined() ? SavedTensor(scale, "weight") : SavedTensor()](
                     const Tensor& g, NeededMask needed) -> Gradients {
-                  const Tensor gradient = g.contiguous(), x = saved_x.get(), weight = saved_weight.get();
+                  const Tensor gradient = g.contiguous(), x = saved_x.get(),
+                               weight = needed[0] ? saved_weight.get() : Tensor();  // only dx reads it
                   const NormKernels& kernels = norm_kernels(g.device().type);
                   require_kernel("layer_norm", kernels.layer_norm_backward != nullptr, g.device().type);
                   const auto make = [&](bool wanted, const Shape& shape) {

@@ -40,10 +40,16 @@ void softmax_backward_row(const T* __restrict g, const T* __restrict y, T* __res
   for (std::int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - mean);
 }
 
+// dx = g - e^y·Σg, in f64, where a sure prediction cancels its target.
+template <class T>
+T log_softmax_gradient(T g, T y, double total) {
+  return static_cast<T>(static_cast<double>(g) - math::exp(static_cast<double>(y)) * total);
+}
+
 template <class T>
 void log_softmax_backward_row(const T* __restrict g, const T* __restrict y, T* __restrict dx, std::int64_t n) {
-  const T total = static_cast<T>(lanes::sum(g, n));
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = g[i] - math::exp(y[i]) * total;
+  const double total = lanes::sum(g, n);
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = log_softmax_gradient(g[i], y[i], total);
 }
 
 // The same along n rows, `stride` apart, of `width` columns.
@@ -118,15 +124,13 @@ void softmax_backward_columns(const T* g, const T* y, T* dx, std::int64_t n, std
 template <class T>
 void log_softmax_backward_columns(const T* g, const T* y, T* dx, std::int64_t n, std::int64_t stride,
                                   std::int64_t width) {
-  double sums[kColumns] = {};
-  T total[kColumns] = {};
+  double total[kColumns] = {};
   for (std::int64_t j = 0; j < n; ++j) {
-    for (std::int64_t i = 0; i < width; ++i) sums[i] += static_cast<double>(g[j * stride + i]);
+    for (std::int64_t i = 0; i < width; ++i) total[i] += static_cast<double>(g[j * stride + i]);
   }
-  for (std::int64_t i = 0; i < width; ++i) total[i] = static_cast<T>(sums[i]);
   for (std::int64_t j = 0; j < n; ++j) {
     const std::int64_t row = j * stride;
-    for (std::int64_t i = 0; i < width; ++i) dx[row + i] = g[row + i] - math::exp(y[row + i]) * total[i];
+    for (std::int64_t i = 0; i < width; ++i) dx[row + i] = log_softmax_gradient(g[row + i], y[row + i], total[i]);
   }
 }
 

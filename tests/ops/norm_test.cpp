@@ -11,6 +11,7 @@
 #include "engine/factory.h"
 #include "engine/parallel.h"
 #include "ops/binary.h"
+#include "ops/copy.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -144,6 +145,34 @@ TEST_CASE("softmax: large logits, masked entries, rows of nothing but masks") {
   Tensor logits = Tensor::from_vector<float>({1000, 0, -1000}, {1, 3}, true);
   log_softmax(logits, 1).backward(Tensor::from_vector<float>({0, -1, 0}, {1, 3}));
   CHECK(logits.grad().to_vector<float>() == std::vector<float>{1, -1, 0});
+}
+
+TEST_CASE("log_softmax: gradients near certainty keep their digits, and sum to 0") {
+  for (const int dim : {0, 1}) {
+    const auto gradient = [dim](DType dtype) {
+      const Shape shape = dim == 0 ? Shape{3, 1} : Shape{1, 3};
+      Tensor x = Tensor::from_vector<double>({20, 0, -5}, shape).to(dtype).set_requires_grad(true);
+      const Tensor y = dim == 0 ? log_softmax(cat({x, x}, 1), 0) : log_softmax(x, 1);
+      y.backward(
+          cat(std::vector<Tensor>(dim == 0 ? 2 : 1, Tensor::from_vector<double>({-1, 0, 0}, shape).to(dtype)), 1));
+      return x.grad().to(DType::f64).to_vector<double>();
+    };
+    const std::vector<double> expected = gradient(DType::f64), got = gradient(DType::f32);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-5).scale(0));
+    CHECK(std::abs(got[0] + got[1] + got[2]) < 1e-6 * std::abs(got[0]));
+  }
+}
+
+TEST_CASE("layer_norm: a weight that no gradient reads is not watched") {
+  const Tensor weight = ones({4}, {.requires_grad = true});
+  const Tensor y = layer_norm(normal({3, 4}, 5).to(DType::f32), weight);
+  weight.detach().fill_(7);
+  CHECK_NOTHROW(y.backward(ones_like(y)));
+  CHECK(weight.grad().defined());
+  Tensor x = normal({3, 4}, 5).to(DType::f32).set_requires_grad(true);
+  const Tensor z = layer_norm(x, weight);
+  weight.detach().fill_(1);
+  CHECK_THROWS_AS(z.backward(ones_like(z)), GradError);
 }
 
 TEST_CASE("layer_norm and softmax refuse wrong inputs with both shapes") {
