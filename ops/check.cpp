@@ -6,8 +6,9 @@
 namespace polygrad {
 
 void check_defined(const char* op, const Tensor& x, const char* name) {
-  if (!x.defined())
+  if (!x.defined()) {
     throw ValueError(format("[{}] {} is an undefined tensor; it has no elements, shape or dtype", op, name));
+  }
 }
 
 void check_floating(const char* op, const Tensor& x, const char* name) {
