@@ -1,7 +1,7 @@
 // Augmentation and preprocessing of one image, each random choice from the sample's own generator.
 //
 // Where this stands: between a data set and a batch; the loader calls an ImageTransform for each sample.
-// Read next: loader.h; mix.h for what mixes the samples of a batch. Source: SPEC 6.1 (timm's order of steps).
+// Read next: loader.h; mix.h for what mixes the samples of a batch. Source: the order of steps is timm's.
 #pragma once
 
 #include <cstdint>

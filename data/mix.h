@@ -1,7 +1,7 @@
 // Mixup and CutMix of a batch, and the soft targets they (and label smoothing) need.
 //
 // Where this stands: after the loader, before the model; called in the trainer's thread with a generator that the
-// caller names by seed and step, so the loader's threads have no part in it. Source: SPEC 6.3 (timm's batch mode);
+// caller names by seed and step, so the loader's threads have no part in it. Source: timm's batch mode;
 // mixup arXiv 1710.09412, CutMix arXiv 1905.04899.
 #pragma once
 

@@ -40,7 +40,7 @@ class MetricsRow {
   JsonValue json_;
 };
 
-// The norms of one attention head (SPEC 11), averaged over the probed samples; NaN where undefined.
+// The norms of one attention head (docs/attention.md), averaged over the probed samples; NaN where undefined.
 struct HeadNorms {
   double attention = 0, jacobian_s = 0, jacobian_s_sq = 0, jacobian_q = 0, jacobian_q_sq = 0, jacobian_k = 0;
 };

@@ -1,4 +1,4 @@
-// NormProbe: the Frobenius norms of every attention map and of its Jacobians, on a fixed batch (SPEC 11).
+// NormProbe: the Frobenius norms of every attention map and of its Jacobians, on a fixed batch (docs/attention.md).
 //
 // Where this stands: beside trainer.h, above models/nn/attention.h (the observer) and ops/attention.h (the norms).
 // A probe reads: no random number is drawn and no weight touched, so a run with probes ends with the weights of one
