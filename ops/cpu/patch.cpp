@@ -9,31 +9,13 @@
 namespace polygrad {
 namespace {
 
-std::int64_t element_size(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-    case DType::u8:
-    case DType::boolean:
-      return 1;
-  }
-  return 1;
-}
-
 // Calls copy(pixels, patch elements, bytes) for every run of both tensors, one image row after another.
 template <class Copy>
 void for_runs(const TensorRef& images, std::int64_t patch_h, std::int64_t patch_w, const TensorRef& patches,
               const Copy& copy) {
   const std::int64_t batch = images.sizes[0], channels = images.sizes[1], height = images.sizes[2];
   const std::int64_t width = images.sizes[3];
-  const std::int64_t size = element_size(images.dtype), run = patch_w * size;
+  const std::int64_t size = static_cast<std::int64_t>(dtype_size(images.dtype)), run = patch_w * size;
   const std::int64_t across = width / patch_w, patch_size = channels * patch_h * patch_w;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (width + 1));
   parallel_for(0, batch * channels * height, grain, [&](std::int64_t begin, std::int64_t end) {
