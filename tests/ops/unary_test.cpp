@@ -13,6 +13,7 @@
 #include "engine/factory.h"
 #include "engine/parallel.h"
 #include "ops/binary.h"
+#include "ops/cpu/gelu_block.h"
 #include "ops/reduce.h"
 #include "ops/unary.h"
 
@@ -55,6 +56,37 @@ TEST_CASE("gelu: the exact form and its approximation") {
   }
   CHECK(largest == doctest::Approx(4.73e-4).epsilon(0.002));
   CHECK(where == doctest::Approx(-2.70).epsilon(0.01));
+}
+
+// What fused kernels call, in place or not, is the op.
+TEST_CASE_TEMPLATE("gelu over a block is the op, value and gradient", T, float, double) {
+  const DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::f64;
+  for (const std::int64_t n : {0, 1, 15, 64, 1000}) {
+    CAPTURE(n);
+    Generator generator(1);
+    Tensor x = (randn({n}, {.dtype = DType::f64, .generator = &generator}) * 3.0).to(dtype).set_requires_grad(true);
+    const Tensor g = randn({n}, {.dtype = dtype, .generator = &generator});
+    const Tensor y = gelu(x);
+    y.backward(g, true);
+    const std::vector<T> value = y.to_vector<T>(), gradient = x.grad().to_vector<T>();
+    x.zero_grad();
+    y.backward(ones_like(y));
+    const std::vector<T> slope = x.grad().to_vector<T>();
+
+    Tensor h = empty_like(y), a = x.detach().clone(), b = g.clone();
+    cpu::gelu_backward_block<T>(a.data<T>(), g.data<T>(), b.data<T>(), a.data<T>(), n);
+    CHECK(a.to_vector<T>() == value);
+    CHECK(b.to_vector<T>() == gradient);
+    cpu::gelu_backward_block<T>(x.data<T>(), g.data<T>(), b.data<T>(), nullptr, n);
+    CHECK(b.to_vector<T>() == gradient);
+    a = x.detach().clone();
+    cpu::gelu_pair_block<T>(a.data<T>(), a.data<T>(), b.data<T>(), n);
+    CHECK(a.to_vector<T>() == value);
+    CHECK(b.to_vector<T>() == slope);
+    a = x.detach().clone();
+    cpu::gelu_block<T>(a.data<T>(), a.data<T>(), n);
+    CHECK(a.to_vector<T>() == value);
+  }
 }
 
 TEST_CASE("maps at the ends of the number line") {

@@ -1,0 +1,48 @@
+#include "ops/cpu/gelu_block.h"
+
+#include "ops/kernels/unary_functors.h"
+
+namespace polygrad::cpu {
+
+// `ivdep`: an output is an input's memory or apart from it, so no element is written before it is read.
+
+template <class T>
+void gelu_block(const T* pre, T* y, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = functors::Gelu::value(pre[i]);
+}
+
+template <class T>
+void gelu_pair_block(const T* pre, T* y, T* slope, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = pre[i];
+    y[i] = functors::Gelu::value(x);
+    slope[i] = functors::Gelu::derivative(x, T(0));
+  }
+}
+
+template <class T>
+void gelu_backward_block(const T* pre, const T* g, T* dpre, T* h, std::int64_t n) {
+  if (h == nullptr) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) dpre[i] = g[i] * functors::Gelu::derivative(pre[i], T(0));
+    return;
+  }
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = pre[i], upper = g[i];
+    h[i] = functors::Gelu::value(x);
+    dpre[i] = upper * functors::Gelu::derivative(x, T(0));
+  }
+}
+
+#define POLYGRAD_INSTANTIATE(T)                                     \
+  template void gelu_block<T>(const T*, T*, std::int64_t);          \
+  template void gelu_pair_block<T>(const T*, T*, T*, std::int64_t); \
+  template void gelu_backward_block<T>(const T*, const T*, T*, T*, std::int64_t);
+POLYGRAD_INSTANTIATE(float)
+POLYGRAD_INSTANTIATE(double)
+#undef POLYGRAD_INSTANTIATE
+
+}  // namespace polygrad::cpu
