@@ -12,6 +12,7 @@
 #include "engine/parallel.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
+#include "ops/cpu/norm_rows.h"
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -88,6 +89,21 @@ TEST_CASE("layer_norm in f32: a mean ten thousand times the spread loses nothing
   CHECK(largest_difference(layer_norm(tiny), layer_norm(tiny.to(DType::f64))) < 2e-6);
 }
 
+TEST_CASE("layer_norm in f32: a row of a few distant numbers, and gradients near the largest float") {
+  // The first element is far from all others: a mean guessed from a part of the row would be of no use.
+  Tensor x = normal({7, 192}, 4).to(DType::f32);
+  for (std::int64_t r = 0; r < 7; ++r) x.data<float>()[r * 192] = 3000;
+  CHECK(largest_difference(layer_norm(x), layer_norm(x.to(DType::f64))) < 5e-6);
+  Tensor y = normal({2, 100}, 5).to(DType::f32).set_requires_grad(true);
+  Tensor g = normal({2, 100}, 6).to(DType::f32);
+  const auto gradient = [&](double size) {
+    y.zero_grad();
+    layer_norm(y).backward(abs(g) * size);
+    return y.grad().detach();
+  };
+  CHECK(largest_difference(gradient(0x1p126) * 0x1p-126, gradient(1)) < 1e-5);
+}
+
 TEST_CASE("layer_norm in f32: rows whose squares a float doesn't hold") {
   const Tensor x = Tensor::from_vector<float>({1, 2, 3, 4}, {1, 4});
   for (const double size : {1e20, 1e30, 1e-20, 1e-30}) {
@@ -100,6 +116,44 @@ TEST_CASE("layer_norm in f32: rows whose squares a float doesn't hold") {
     y.backward(g);
     expected.backward(g);
     CHECK(largest_difference(large.grad() * size, plain.grad()) < 1e-5);
+  }
+}
+
+// What fused kernels call, in place and with a gradient that arrives by another way, is the op.
+TEST_CASE_TEMPLATE("the loops over rows of layer_norm are the op", T, float, double) {
+  const DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::f64;
+  for (const std::int64_t n : {1, 7, 16, 64, 100, 192, 600, 1500}) {
+    CAPTURE(n);
+    const std::int64_t rows = 13;
+    Tensor x = normal({rows, n}, 1, 2, 3).to(dtype).set_requires_grad(true);
+    Tensor weight = normal({n}, 2).to(dtype).set_requires_grad(true), bias = normal({n}, 3).to(dtype);
+    bias.set_requires_grad(true);
+    const Tensor g = normal({rows, n}, 4).to(dtype), other = normal({rows, n}, 5).to(dtype);
+    const Tensor y = layer_norm(x, weight, bias);
+    (sum(y * g) + sum(x * other)).backward();
+
+    Tensor own = x.detach().clone();
+    std::vector<double> mean(13), rstd(13), dweight(static_cast<std::size_t>(n)), dbias(static_cast<std::size_t>(n));
+    cpu::layer_norm_rows(own.data<T>(), rows, n, weight.data<T>(), bias.data<T>(), 1e-5, own.data<T>(), mean.data(),
+                         rstd.data());
+    CHECK(own.to_vector<T>() == y.to_vector<T>());
+    Tensor again = x.detach().clone();
+    cpu::layer_norm_rows_again<T>(again.data<T>(), rows, n, weight.data<T>(), bias.data<T>(), mean.data(), rstd.data(),
+                                  again.data<T>());
+    CHECK(again.to_vector<T>() == y.to_vector<T>());
+    Tensor dx = g.clone();
+    cpu::layer_norm_rows_backward<T>(dx.data<T>(), x.data<T>(), rows, n, weight.data<T>(), mean.data(), rstd.data(),
+                                     other.data<T>(), dx.data<T>(), dweight.data(), dbias.data());
+    const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-13;
+    CHECK(largest_difference(dx, x.grad()) < tolerance);
+    CHECK(largest_difference(Tensor::from_vector(dweight, {n}).to(dtype), weight.grad()) < tolerance);
+    CHECK(largest_difference(Tensor::from_vector(dbias, {n}).to(dtype), bias.grad()) < tolerance);
+    Tensor alone = g.clone();
+    cpu::layer_norm_rows_backward<T>(g.data<T>(), x.data<T>(), rows, n, nullptr, mean.data(), rstd.data(), nullptr,
+                                     alone.data<T>(), nullptr, nullptr);
+    x.zero_grad();
+    layer_norm(x).backward(g);
+    CHECK(alone.to_vector<T>() == x.grad().template to_vector<T>());
   }
 }
 
