@@ -14,6 +14,8 @@
 #include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/parallel.h"
+#include "engine/profile.h"
+#include "engine/profile_hooks.h"
 #include "engine/scope.h"
 #include "engine/tensor_impl.h"
 #include "engine/testing_access.h"
@@ -104,6 +106,7 @@ bool needs_grad(std::span<const Tensor> inputs) {
 bool needs_grad(std::initializer_list<Tensor> inputs) { return needs_grad(std::span(inputs.begin(), inputs.size())); }
 
 Tensor record(const char* op, Tensor output, std::vector<Tensor> inputs, BackwardRule rule) {
+  if (!walking_op) detail::profile_op(op, output, inputs.data(), inputs.size());
   if (const auto factor = MutationGuard::Access::factor(op, MutationTarget::value)) {
     output = is_floating(output.dtype()) ? scaled_copy(output, *factor) : output;
   }
@@ -127,7 +130,7 @@ Tensor record(const char* op, Tensor output, std::vector<Tensor> inputs, Backwar
   node->dtype = output.dtype();
   node->device = output.device();
   node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
-  if (anomaly) node->path = Scope::path();
+  if (anomaly || detail::profiling()) node->path = Scope::path();
   node->edges.reserve(inputs.size());
   for (const Tensor& input : inputs) {
     Edge edge;
@@ -150,6 +153,7 @@ Tensor record(const char* op, Tensor output, std::initializer_list<Tensor> input
 }
 
 Tensor non_differentiable(const char* op, Tensor output) {
+  if (!walking_op) detail::profile_op(op, output, nullptr, 0);
   if (const auto factor = MutationGuard::Access::factor(op, MutationTarget::value))
     output = scaled_copy(output, *factor);
   return output;
@@ -279,6 +283,7 @@ class Walk {
 
   void run(const Tensor& gradient) {
     const NoGradGuard no_grad;
+    const ProfilePhase phase("backward");
     states_.at(root_.get()).gradient = gradient;
     if (states_.at(root_.get()).useful) ready_.push(root_.get());
     while (!ready_.empty()) {
@@ -363,6 +368,7 @@ class Walk {
     Gradients gradients;
     if (gradient.defined() && needed) gradients = apply_rule(node, gradient, NeededMask(needed));
     gradients.resize(node.edges.size());
+    profile_rule(node, gradient, gradients);
     gradient = Tensor();
     std::vector<Edge> edges;
     if (retain_graph_) {
@@ -387,6 +393,18 @@ class Walk {
       State& producer = states_.at(edge.node.get());
       if (--producer.consumers == 0) ready_.push(edge.node.get());
     }
+    profile_mark("accumulate");
+  }
+
+  // The rule of `node` has run: it read the gradient and, as a rule of thumb, what the op itself read and wrote.
+  static void profile_rule(const Node& node, const Tensor& gradient, const Gradients& gradients) {
+    if (!detail::profiling()) return;
+    double bytes = detail::bytes_of(gradient);
+    for (const Tensor& part : gradients) {
+      const bool moved = !part.defined() || !gradient.defined() || part.impl()->storage != gradient.impl()->storage;
+      bytes += moved ? 2 * detail::bytes_of(part) : -bytes;  // a view moves nothing
+    }
+    detail::profile_mark_at(node.op, node.path.c_str(), bytes);
   }
 
   Gradients apply_rule(const Node& node, const Tensor& gradient, NeededMask needed) {

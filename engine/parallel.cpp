@@ -24,6 +24,7 @@
 
 #include "engine/error.h"
 #include "engine/format.h"
+#include "engine/profile_hooks.h"
 
 namespace polygrad {
 
@@ -37,7 +38,8 @@ struct Job {
   RangeFunction function;
   std::int64_t begin, end, grain, chunks;
   int helpers_allowed;
-  int helpers = 0;  // guarded by the pool's mutex
+  detail::ProductCounter* counter = detail::product_counter();  // helpers' products count for the caller
+  int helpers = 0;                                              // guarded by the pool's mutex
   std::atomic<std::int64_t> next{0};
   std::mutex error_mutex;
   std::int64_t error_chunk = -1;
@@ -124,6 +126,7 @@ class Pool {
       });
       ++job->helpers;
       lock.unlock();
+      detail::set_product_counter(job->counter);
       job->run_chunks();
       lock.lock();
       if (--job->helpers == 0) job_left_.notify_all();

@@ -52,7 +52,7 @@ class Node {
   Device device;
   std::uint64_t sequence = 0;  // creation order: consumers have larger numbers than what they consume
   bool released = false;       // a walk has consumed it
-  std::string path;            // the module it ran in; filled in anomaly mode only
+  std::string path;            // the module it ran in; filled in anomaly mode and under a Profiler only
 };
 
 struct AutogradData {

@@ -76,6 +76,7 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
   sub->add_option("--precision", options.precision, "f32")->capture_default_str()->group(kHow);
+  sub->add_flag("--profile", options.profile, "where the time goes, by op and by module, on stderr")->group(kMachine);
   sub->add_flag("--no-shortcuts")->description("forbid the model's shortcuts (this version has none)")->group(kHow);
 }
 

@@ -3,10 +3,13 @@
 #include "apps/bench/ceiling.h"
 #include "apps/bench/memory.h"
 #include "apps/bench/report.h"
+#include "apps/training/profile_report.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/generator.h"
+#include "engine/parallel.h"
+#include "engine/profile.h"
 #include "models/optim/adamw.h"
 #include "models/summary.h"
 #include "models/zoo.h"
@@ -46,8 +49,11 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
     context.step = steps++;
     const Tensor loss = cross_entropy(model->forward(images, context), labels);
     loss.backward();
+    const ProfilePhase phase("optimizer");
     optimizer.step({.lr = 1e-4, .beta1 = {}});
+    profile_mark("step");
     optimizer.zero_grad();
+    profile_mark("zero_grad");
     loss_value = loss.item<float>();
     return seconds() - start;
   };
@@ -57,6 +63,14 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   const Ceiling ceiling;
   const double flops = 3 * model_flops(*model, options.batch);
   const Paired paired = measure_pairs(ceiling, flops, common.pairs, step);
+  if (options.profile) {
+    Profiler profiler;
+    for (int i = 0; i < common.pairs; ++i) step();
+    const std::vector<ProfileRow> rows = profiler.rows();
+    const ProfileScale scale{common.pairs, num_threads(), paired.ceiling_gflops};
+    say(false, profile_by_op(rows, scale));
+    say(false, profile_by_module(rows, scale));
+  }
   say(common.quiet, format("{} {}, batch {}: {:.1f} ms a step, {:.1f} images/s, {:.0f} GFLOP/s of {:.0f} ({:.2f}), "
                            "peak {:.0f} MiB, loss {:.4f} after {} steps",
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,

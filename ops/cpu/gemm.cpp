@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/profile_hooks.h"
 #include "ops/gemm_provider.h"
 
 namespace polygrad::cpu {
@@ -167,7 +168,9 @@ void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std
                  std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (k == 0) return scale_block(m, n, beta, c, ldc);
+  const std::int64_t start = detail::product_begins();
   provider_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  detail::product_ends(start, m * n * k);
 }
 
 template <class T>
