@@ -23,6 +23,8 @@ class Model : public Module {
   virtual std::vector<const Attention*> attention_layers() const = 0;
   // Tokens of one attention of that layer, the class token included.
   virtual std::int64_t attention_tokens(const Attention& layer) const = 0;
+  // Of those, the tokens whose result is computed: fewer where a forward leaves out what nobody reads.
+  virtual std::int64_t attention_queries(const Attention& layer) const { return attention_tokens(layer); }
   // Every layer of a forward on `batch` images, in order.
   virtual std::vector<LayerSummary> layers(std::int64_t batch) const = 0;
 };

@@ -79,7 +79,7 @@ std::string attention_report(const Model& model) {
   for (const Attention* layer : model.attention_layers()) {
     const AttentionConfig& config = layer->config();
     const std::int64_t tokens = model.attention_tokens(*layer);
-    const AttentionChoice choice = layer->choose(tokens);
+    const AttentionChoice choice = layer->choose(model.attention_queries(*layer), tokens);
     std::string what =
         format("{} heads of {}, {} tokens, phi {}", layer->heads(), layer->head_dim(), tokens, to_string(config.phi));
     if (!config.phi.is_softmax()) what += format(", divisor {:g}", config.divisor);

@@ -56,6 +56,7 @@ VitConfig vit_config(const Preset& preset, const ModelConfig& config) {
   vit.phi.clear();
   for (const std::string& phi : config.phi) vit.phi.push_back(parse_activation(phi));
   vit.scale = config.scale;
+  vit.shortcuts = config.shortcuts;
   vit.path = parse_attention_path(config.path);
   vit.attention_dropout = config.attention_dropout;
   return preset.deit ? deit_config(std::move(vit)) : vit;

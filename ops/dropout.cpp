@@ -1,12 +1,11 @@
 #include "ops/dropout.h"
 
-#include <cmath>
-
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/workspace.h"
 #include "ops/check.h"
+#include "ops/dropout_stream.h"
 #include "ops/kernels/dropout.h"
 
 namespace polygrad {
@@ -25,14 +24,6 @@ void check_probability(const char* op, double p) {
   if (!(p >= 0 && p < 1)) {
     throw ValueError(format("[{}] p = {}; expected a probability of dropping, 0 <= p < 1", op, p));
   }
-}
-
-DropoutStream make_stream(double p, const RandomStream& stream) {
-  return {.seed = stream.seed,
-          .offset = static_cast<std::uint32_t>(stream.offset),
-          .first_sample = stream.first_sample,
-          .threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24)),
-          .scale = 1 / (1 - p)};
 }
 
 Tensor apply_dropout(const Tensor& x, const DropoutStream& stream) {
@@ -56,7 +47,7 @@ Tensor apply_drop_path(const Tensor& x, const DropoutStream& stream) {
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_floating("dropout", x);
   check_probability("dropout", p);
-  const DropoutStream stream = make_stream(p, generator.take());
+  const DropoutStream stream = dropout_stream(p, generator.take());
   if (p == 0) return x;
   return record("dropout", apply_dropout(x, stream), {x},
                 [stream](const Tensor& g, NeededMask) -> Gradients { return {apply_dropout(g, stream)}; });
@@ -65,7 +56,7 @@ Tensor dropout(const Tensor& x, double p, Generator& generator) {
 Tensor drop_path(const Tensor& x, double p, Generator& generator) {
   check_floating("drop_path", x);
   check_probability("drop_path", p);
-  const DropoutStream stream = make_stream(p, generator.take());
+  const DropoutStream stream = dropout_stream(p, generator.take());
   if (p == 0) return x;
   return record("drop_path", apply_drop_path(x, stream), {x},
                 [stream](const Tensor& g, NeededMask) -> Gradients { return {apply_drop_path(g, stream)}; });
@@ -85,7 +76,7 @@ Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, G
     throw ValueError(
         format("[residual_add] drop_path_p = {} without a generator; expected one to draw from", drop_path_p));
   }
-  const DropoutStream stream = make_stream(drop_path_p, generator ? generator->take() : RandomStream{});
+  const DropoutStream stream = dropout_stream(drop_path_p, generator ? generator->take() : RandomStream{});
   const Tensor left = kernel_input(x), right = kernel_input(branch);
   Tensor y = Tensor::empty(x.shape(), x.options());
   {

@@ -10,6 +10,7 @@
 #include "ops/kernels/norm.h"
 #include "ops/kernels/optim_step.h"
 #include "ops/kernels/patch.h"
+#include "ops/kernels/pre_norm.h"
 #include "ops/kernels/reduce.h"
 #include "ops/kernels/softmax.h"
 #include "ops/kernels/unary.h"
@@ -32,6 +33,7 @@ const MatmulKernels& cuda_matmul_kernels() { fail("matmul"); }
 const NormKernels& cuda_norm_kernels() { fail("norm"); }
 const OptimStepKernels& cuda_optim_step_kernels() { fail("optim_step"); }
 const PatchKernels& cuda_patch_kernels() { fail("patch"); }
+const PreNormKernels& cuda_pre_norm_kernels() { fail("pre_norm"); }
 const ReduceKernels& cuda_reduce_kernels() { fail("reduce"); }
 const SoftmaxKernels& cuda_softmax_kernels() { fail("softmax"); }
 const UnaryKernels& cuda_unary_kernels() { fail("unary"); }

@@ -77,7 +77,9 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
   sub->add_option("--precision", options.precision, "f32")->capture_default_str()->group(kHow);
   sub->add_flag("--profile", options.profile, "where the time goes, by op and by module, on stderr")->group(kMachine);
-  sub->add_flag("--no-shortcuts")->description("forbid the model's shortcuts (this version has none)")->group(kHow);
+  sub->add_flag("!--no-shortcuts", options.shortcuts,
+                "compute the last block for all tokens, not the class token alone")
+      ->group(kHow);
 }
 
 void add_op(CLI::App& app, CommandLine& line) {

@@ -30,6 +30,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   config.phi = {options.phi};
   config.scale = options.scale;
   config.path = options.path;
+  config.shortcuts = options.shortcuts;
   const std::unique_ptr<Model> model = create_model(options.model, config);
   AdamW optimizer(param_groups(*model, 0.05));
 
@@ -86,7 +87,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
       .add("scale", options.scale)
       .add("path", options.path)
       .add("precision", options.precision)
-      .add("shortcuts", false)  // the models have none yet: each block computes all tokens
+      .add("shortcuts", options.shortcuts)
       .add("step_ms", 1e3 * paired.seconds)
       .add("images_per_s", static_cast<double>(options.batch) / paired.seconds)
       .add(paired)

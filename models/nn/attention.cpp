@@ -6,6 +6,7 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/format.h"
+#include "ops/pre_norm.h"
 #include "ops/view.h"
 
 namespace polygrad {
@@ -52,36 +53,87 @@ Attention::Attention(std::int64_t dim, std::int64_t heads, const AttentionConfig
       proj_(child<Linear>("proj", dim, dim, LinearInit::vision())),
       proj_drop_(child<Dropout>("proj_drop", config.proj_dropout)) {}
 
-Tensor Attention::forward(const Tensor& x, const ForwardContext& context) const {
-  const Scope scope(name());
-  const Tensor projected = qkv_.forward(x);  // (batch, tokens, 3 * dim)
-  const Tensor qkv = reshape(projected, {x.size(0), x.size(1), 3, heads_, head_dim()});
+AttentionParams Attention::params(const ForwardContext& context, Generator& stream) const {
   AttentionParams params;
   params.phi = config_.phi;
   params.divisor = config_.divisor;
   params.path = config_.path;
-  if (current_observer != nullptr) {
-    const NoGradGuard no_grad;
-    const Tensor packed = permute(qkv.detach(), {2, 0, 3, 1, 4});  // (3, batch, heads, tokens, head_dim)
-    current_observer->observe({*this, x.detach(), select(packed, 0, 0), select(packed, 0, 1), params});
-  }
-  Generator stream = attn_drop_.generator(context);
   if (context.training) {
     params.dropout = config_.dropout;
     params.generator = &stream;
   }
-  const Tensor heads = attention_qkv(qkv, params);  // (batch, tokens, dim)
+  return params;
+}
+
+void Attention::show(const Tensor& x, const Tensor& qkv) const {
+  const NoGradGuard no_grad;
+  const Tensor packed = permute(qkv.detach(), {2, 0, 3, 1, 4});  // (3, batch, heads, tokens, head_dim)
+  Generator unused;
+  current_observer->observe({*this, x.detach(), select(packed, 0, 0), select(packed, 0, 1), params({}, unused)});
+}
+
+Tensor Attention::add_projected(const Tensor& x, const Tensor& heads, const DropPath& drop_path,
+                                const ForwardContext& context) const {
+  if (proj_drop_.drops(context)) {
+    return drop_path.add(x, proj_drop_.forward(proj_.forward(heads), context), context);
+  }
+  Generator stream = drop_path.generator(context);
+  return linear_residual(x, heads, proj_.parameters(), {drop_path.rate(context), &stream});
+}
+
+Tensor Attention::forward(const Tensor& x, const ForwardContext& context) const {
+  const Scope scope(name());
+  const Tensor projected = qkv_.forward(x);  // (batch, tokens, 3 * dim)
+  const Tensor qkv = reshape(projected, {x.size(0), x.size(1), 3, heads_, head_dim()});
+  if (attention_observed()) show(x, qkv);
+  Generator stream = attn_drop_.generator(context);
+  const Tensor heads = attention_qkv(qkv, params(context, stream));  // (batch, tokens, dim)
   return proj_drop_.forward(proj_.forward(heads), context);
 }
 
-AttentionChoice Attention::choose(std::int64_t tokens) const {
+Tensor Attention::forward_residual(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                                   const ForwardContext& context) const {
+  const Scope scope(name());
+  const Tensor projected = pre_norm_linear(x, norm.parameters(), qkv_.parameters());  // (batch, tokens, 3 * dim)
+  const Tensor qkv = reshape(projected, {x.size(0), x.size(1), 3, heads_, head_dim()});
+  if (attention_observed()) {
+    const NoGradGuard no_grad;
+    show(norm.forward(x), qkv);
+  }
+  Generator stream = attn_drop_.generator(context);
+  const Tensor heads = attention_qkv(qkv, params(context, stream));  // (batch, tokens, dim)
+  return add_projected(x, heads, drop_path, context);
+}
+
+Tensor Attention::forward_residual_first(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                                         const ForwardContext& context) const {
+  const Scope scope(name());
+  const std::int64_t batch = x.size(0), tokens = x.size(1);
+  const Tensor first = slice(x, 1, 0, 1);  // (batch, 1, dim)
+  const Tensor query = pre_norm_linear(first, norm.parameters(), qkv_.parameters(0, dim_));
+  const Tensor keys_values = pre_norm_linear(x, norm.parameters(), qkv_.parameters(dim_, 3 * dim_));
+  const Tensor q = reshape(query, {batch, heads_, 1, head_dim()});  // one token: as (batch, 1, heads, head_dim)
+  const Tensor kv = permute(reshape(keys_values, {batch, tokens, 2, heads_, head_dim()}), {2, 0, 3, 1, 4});
+  if (attention_observed()) {  // it sees what a block that is not cut would have
+    const NoGradGuard no_grad;
+    const Tensor normalised = norm.forward(x);
+    show(normalised, reshape(qkv_.forward(normalised), {batch, tokens, 3, heads_, head_dim()}));
+  }
+  Generator stream = attn_drop_.generator(context);
+  const Tensor heads = attention(q, select(kv, 0, 0), select(kv, 0, 1), params(context, stream));
+  return add_projected(first, heads, drop_path, context);
+}
+
+AttentionChoice Attention::choose(std::int64_t queries, std::int64_t keys) const {
   AttentionParams params;
   params.phi = config_.phi;
   params.divisor = config_.divisor;
   params.path = config_.path;
   params.dropout = config_.dropout;
-  return choose_attention_path(params, tokens, tokens, head_dim(), false, false);
+  return choose_attention_path(params, queries, keys, head_dim(), false, false);
 }
+
+bool attention_observed() { return current_observer != nullptr; }
 
 AttentionObserverGuard::AttentionObserverGuard(AttentionObserver& observer) : previous_(current_observer) {
   current_observer = &observer;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "models/nn/dropout.h"
+#include "models/nn/layer_norm.h"
 #include "models/nn/linear.h"
 #include "ops/attention.h"
 
@@ -35,15 +36,28 @@ class Attention : public Module {
   Attention(std::int64_t dim, std::int64_t heads, const AttentionConfig& config);
   // (batch, tokens, dim) -> the same shape.
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+  // drop_path.add(x, forward(norm.forward(x))): the attention half of a block, fused at both ends.
+  Tensor forward_residual(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                          const ForwardContext& context = {}) const;
+  // The first token's row of forward_residual, (batch, 1, dim), by itself: its query against all keys. The same numbers
+  // and gradients, for a last block of which nothing else is used.
+  Tensor forward_residual_first(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                                const ForwardContext& context = {}) const;
 
   const AttentionConfig& config() const { return config_; }
   std::int64_t dim() const { return dim_; }
   std::int64_t heads() const { return heads_; }
   std::int64_t head_dim() const { return dim_ / heads_; }
-  // Which path a training forward on that many tokens takes, and why. Throws ValueError where the configured one can't.
-  AttentionChoice choose(std::int64_t tokens) const;
+  // Which path a training forward takes with so many queries and keys, and why. Throws ValueError where the configured
+  // one can't.
+  AttentionChoice choose(std::int64_t queries, std::int64_t keys) const;
 
  private:
+  AttentionParams params(const ForwardContext& context, Generator& stream) const;
+  void show(const Tensor& x, const Tensor& qkv) const;  // to the observer
+  Tensor add_projected(const Tensor& x, const Tensor& heads, const DropPath& drop_path,
+                       const ForwardContext& context) const;
+
   std::int64_t dim_, heads_;
   AttentionConfig config_;
   Linear& qkv_;
@@ -60,13 +74,15 @@ struct AttentionCall {
   AttentionParams params;  // without dropout
 };
 
-// Sees every Attention::forward of its thread while an AttentionObserverGuard lives. Without one a forward pays one
-// comparison with null.
+// Sees every attention of its thread's forwards while an AttentionObserverGuard lives. Without one a
+// forward pays one comparison with null.
 class AttentionObserver {
  public:
   virtual ~AttentionObserver() = default;
   virtual void observe(const AttentionCall& call) = 0;
 };
+
+bool attention_observed();  // whether this thread has one
 
 class AttentionObserverGuard {
  public:

@@ -20,7 +20,7 @@ double checked_rate(const char* layer, double rate) {
 Dropout::Dropout(double rate) : rate_(checked_rate("dropout", rate)) {}
 
 Tensor Dropout::forward(const Tensor& x, const ForwardContext& context) const {
-  if (!context.training || rate_ == 0) return x;
+  if (!drops(context)) return x;
   const Scope scope(name());
   Generator stream = generator(context);
   return dropout(x, rate_, stream);
@@ -30,7 +30,7 @@ DropPath::DropPath(double rate) : rate_(checked_rate("drop_path", rate)) {}
 
 Tensor DropPath::add(const Tensor& x, const Tensor& branch, const ForwardContext& context) const {
   const Scope scope(name());
-  if (!context.training || rate_ == 0) return residual_add(x, branch);
+  if (rate(context) == 0) return residual_add(x, branch);
   Generator stream = generator(context);
   return residual_add(x, branch, rate_, &stream);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/nn/module.h"
+#include "ops/pre_norm.h"
 
 namespace polygrad {
 
@@ -11,6 +12,8 @@ class LayerNorm : public Module {
   LayerNorm(std::int64_t dim, double eps);
   // (..., dim) -> the same shape. Throws ShapeError.
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+  // What the fused ops (ops/pre_norm.h) take in place of a forward.
+  NormParameters parameters() const { return {weight_, bias_, eps_}; }
   double eps() const { return eps_; }
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "models/nn/module.h"
+#include "ops/pre_norm.h"
 
 namespace polygrad {
 
@@ -25,6 +26,10 @@ class Linear : public Module {
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
   // gelu(x W^T + b), erf form: the product's epilogue while a block is in cache.
   Tensor forward_gelu(const Tensor& x, const ForwardContext& context = {}) const;
+
+  // What the fused ops (ops/pre_norm.h) take in place of a forward; of the output rows [begin, end) alone, as views.
+  LinearParameters parameters() const { return {weight_, bias_}; }
+  LinearParameters parameters(std::int64_t begin, std::int64_t end) const;
 
   const Tensor& weight() const { return weight_; }
   const Tensor& bias() const { return bias_; }  // undefined where there is none

@@ -1,5 +1,7 @@
 #include "models/nn/mlp.h"
 
+#include "ops/pre_norm.h"
+
 namespace polygrad {
 
 Mlp::Mlp(std::int64_t dim, std::int64_t hidden, double dropout)
@@ -13,6 +15,14 @@ Tensor Mlp::forward(const Tensor& x, const ForwardContext& context) const {
   const Scope scope(name());
   const Tensor activated = drop1_.forward(fc1_.forward_gelu(x), context);  // (..., hidden)
   return drop2_.forward(fc2_.forward(activated), context);                 // (..., dim)
+}
+
+Tensor Mlp::forward_residual(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                             const ForwardContext& context) const {
+  if (drop1_.drops(context)) return drop_path.add(x, forward(norm.forward(x), context), context);
+  const Scope scope(name());
+  Generator stream = drop_path.generator(context);
+  return pre_norm_mlp(x, norm.parameters(), fc1_.parameters(), fc2_.parameters(), {drop_path.rate(context), &stream});
 }
 
 }  // namespace polygrad

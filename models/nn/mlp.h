@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/nn/dropout.h"
+#include "models/nn/layer_norm.h"
 #include "models/nn/linear.h"
 
 namespace polygrad {
@@ -12,6 +13,9 @@ class Mlp : public Module {
   Mlp(std::int64_t dim, std::int64_t hidden, double dropout = 0);
   // (..., dim) -> (..., dim)
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+  // drop_path.add(x, forward(norm.forward(x))): the MLP half of a block, fused where no dropout acts inside.
+  Tensor forward_residual(const Tensor& x, const LayerNorm& norm, const DropPath& drop_path,
+                          const ForwardContext& context = {}) const;
   std::int64_t hidden() const { return hidden_; }
 
  private:

@@ -67,8 +67,14 @@ VitBlock::VitBlock(const VitConfig& config, const AttentionConfig& attention, do
 
 Tensor VitBlock::forward(const Tensor& x, const ForwardContext& context) const {
   const Scope scope(name());
-  const Tensor attended = drop_path1_.add(x, attn_.forward(norm1_.forward(x), context), context);
-  return drop_path2_.add(attended, mlp_.forward(norm2_.forward(attended), context), context);
+  const Tensor attended = attn_.forward_residual(x, norm1_, drop_path1_, context);
+  return mlp_.forward_residual(attended, norm2_, drop_path2_, context);
+}
+
+Tensor VitBlock::forward_first(const Tensor& x, const ForwardContext& context) const {
+  const Scope scope(name());
+  const Tensor attended = attn_.forward_residual_first(x, norm1_, drop_path1_, context);
+  return mlp_.forward_residual(attended, norm2_, drop_path2_, context);
 }
 
 Vit::Vit(const VitConfig& config)
@@ -99,7 +105,7 @@ Vit::Vit(const VitConfig& config)
       head_(child<Linear>("head", config_.embed_dim, config_.num_classes, LinearInit::vision())) {
   for (const VitBlock* block : blocks_) {
     try {
-      block->attention().choose(tokens());
+      block->attention().choose(attention_queries(block->attention()), tokens());
     } catch (const ValueError& error) {
       throw ConfigError(format("[attention.path] {}", error.what()));
     }
@@ -127,7 +133,10 @@ Tensor Vit::classify(const Tensor& x) const {
 Tensor Vit::forward(const Tensor& images, const ForwardContext& context) const {
   const Scope scope(name());
   Tensor x = embed(images, context);
-  for (const VitBlock* block : blocks_) x = block->forward(x, context);
+  for (const VitBlock* block : blocks_) {
+    const bool first_only = block == blocks_.back() && last_block_is_cut();
+    x = first_only ? block->forward_first(x, context) : block->forward(x, context);
+  }
   return classify(x);
 }
 
@@ -156,15 +165,20 @@ std::vector<LayerSummary> Vit::layers(std::int64_t batch) const {
   for (const VitBlock* block : blocks_) {
     const Attention& attention = block->attention();
     const std::string path = block->path(), inner = attention.path();
-    const bool linear_path = attention.choose(n).path == AttentionPath::linear;
+    const std::int64_t queries = attention_queries(attention);
+    const bool linear_path = attention.choose(queries, n).path == AttentionPath::linear;
     norm(path + ".norm1", {batch, n, dim});
     linear(inner + ".qkv", batch * n, dim, {batch, n, 3 * dim});
+    rows.back().macs -= batch * (n - queries) * dim * dim;
     // q k^T and P v, or k^T v and q (k^T v): two products for each head.
-    rows.push_back({inner, {batch, n, dim}, 0, 2 * batch * n * dim * (linear_path ? attention.head_dim() : n)});
-    linear(inner + ".proj", batch * n, dim, {batch, n, dim});
-    norm(path + ".norm2", {batch, n, dim});
-    linear(path + ".mlp.fc1", batch * n, dim, {batch, n, block->hidden()});
-    linear(path + ".mlp.fc2", batch * n, block->hidden(), {batch, n, dim});
+    rows.push_back({inner,
+                    {batch, queries, dim},
+                    0,
+                    linear_path ? batch * (n + queries) * dim * attention.head_dim() : 2 * batch * queries * n * dim});
+    linear(inner + ".proj", batch * queries, dim, {batch, queries, dim});
+    norm(path + ".norm2", {batch, queries, dim});
+    linear(path + ".mlp.fc1", batch * queries, dim, {batch, queries, block->hidden()});
+    linear(path + ".mlp.fc2", batch * queries, block->hidden(), {batch, queries, dim});
   }
   norm(norm_.path(), {batch, dim});
   linear("head", batch, dim, {batch, config_.num_classes});

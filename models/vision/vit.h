@@ -40,6 +40,9 @@ struct VitConfig {
   double attention_dropout = 0;
   double norm_eps = 1e-6;
   double class_token_std = 1e-6;
+  // With pool = token, the last block computes the class token alone: nothing else of it is read, and the logits and
+  // gradients are the same. false forbids it, for measurements.
+  bool shortcuts = true;
 };
 
 class VitBlock : public Module {
@@ -47,6 +50,8 @@ class VitBlock : public Module {
   VitBlock(const VitConfig& config, const AttentionConfig& attention, double drop_path);
   // (batch, tokens, dim) -> the same shape.
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+  // The first token of that, (batch, 1, dim), without computing the others.
+  Tensor forward_first(const Tensor& x, const ForwardContext& context = {}) const;
   const Attention& attention() const { return attn_; }
   std::int64_t hidden() const { return mlp_.hidden(); }
 
@@ -81,9 +86,14 @@ class Vit : public Model {
   std::int64_t num_classes() const override { return config_.num_classes; }
   std::vector<const Attention*> attention_layers() const override;
   std::int64_t attention_tokens(const Attention&) const override { return tokens(); }
+  std::int64_t attention_queries(const Attention& layer) const override {
+    return last_block_is_cut() && &layer == &blocks_.back()->attention() ? 1 : tokens();
+  }
   std::vector<LayerSummary> layers(std::int64_t batch) const override;
 
  private:
+  bool last_block_is_cut() const { return config_.shortcuts && config_.pool == Pool::token; }
+
   VitConfig config_;
   // The order of these two and the children is the order in timm's files.
   const Tensor* cls_token_;  // null without one

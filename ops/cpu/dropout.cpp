@@ -6,6 +6,7 @@
 
 #include "engine/parallel.h"
 #include "engine/philox.h"
+#include "ops/cpu/drop_path.h"
 #include "ops/cpu/floating.h"
 
 namespace polygrad {
@@ -31,14 +32,6 @@ void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t f
     const philox::Words drawn = philox::draw(stream.seed, philox::Domain::dropout, group + i, low, high, stream.offset);
     for (std::uint32_t lane = 0; lane < 4; ++lane) words[4 * i + lane] = drawn.w[lane];
   }
-}
-
-bool keeps_sample(const DropoutStream& stream, std::int64_t row) {
-  const std::int64_t sample = stream.first_sample + row;
-  const philox::Words drawn =
-      philox::draw(stream.seed, philox::Domain::drop_path, 0, static_cast<std::uint32_t>(sample),
-                   static_cast<std::uint32_t>(sample >> 32), stream.offset);
-  return (drawn.w[0] >> 8) >= stream.threshold;
 }
 
 // Calls f(row, first, end) for pieces of samples, in parallel: elements first ... end - 1 of that row. Pieces begin at

@@ -169,6 +169,7 @@ TEST_CASE("multiply-adds of a forward") {
     config.patch_size = {c.ph, c.pw};
     config.num_classes = c.classes;
     config.initialize = false;
+    config.shortcuts = false;
     const auto model = create_model(c.name, config);
     CHECK(model_flops(*model, 1) == doctest::Approx(2 * c.macs).epsilon(1e-3));
     CHECK(model_flops(*model, 7) == 7 * model_flops(*model, 1));
@@ -182,11 +183,57 @@ TEST_CASE("the linear path is counted as what it does") {
   ModelConfig config = small_config();
   config.phi = {"x"};
   config.path = "tiled";
+  config.shortcuts = false;
   const auto tiled = create_model("vit_tiny", config);
   config.path = "linear";
   const auto linear = create_model("vit_tiny", config);
   // 3 blocks of 3 heads, width 8: N x N x 8 against N x 8 x 8, both twice; N = 9.
   CHECK(model_flops(*tiled, 2) - model_flops(*linear, 2) == 2 * 2 * 3 * 3 * 2 * (9 * 9 * 8 - 9 * 8 * 8));
+}
+
+TEST_CASE("a last block for the class token alone: the same logits and gradients, fewer operations") {
+  struct Case {
+    const char* what;
+    const char* phi;
+    double dropout, drop_path, attention_dropout;
+  };
+  for (const Case& c : {Case{"plain", "x3", 0, 0, 0}, Case{"softmax", "softmax", 0, 0, 0}, Case{"linear", "x", 0, 0, 0},
+                        Case{"drop path", "x3", 0, 0.5, 0}, Case{"every dropout", "gelu", 0.3, 0.3, 0.3}}) {
+    CAPTURE(c.what);
+    ModelConfig config = small_config();
+    config.phi = {c.phi};
+    config.dropout = c.dropout;
+    config.drop_path = c.drop_path;
+    config.attention_dropout = c.attention_dropout;
+    const auto cut = create_model("vit_tiny", config);
+    config.shortcuts = false;
+    const auto whole = create_model("vit_tiny", config);
+    std::vector<std::vector<double>> results[2];
+    for (const auto& [model, result] : {std::pair{cut.get(), &results[0]}, std::pair{whole.get(), &results[1]}}) {
+      model->to(DType::f64);
+      ForwardContext context;
+      context.training = true;
+      context.seed = 5;
+      context.step = 2;
+      const Tensor logits = model->forward(images(*model, 6).to(DType::f64), context);
+      cross_entropy(logits, Tensor::from_vector(std::vector<std::int64_t>{0, 1, 2, 3, 4, 0})).backward();
+      result->push_back(logits.to_vector<double>());
+      for (const auto& [path, tensor] : model->named_parameters()) result->push_back(tensor.grad().to_vector<double>());
+    }
+    REQUIRE(results[0].size() == results[1].size());
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      CAPTURE(i);
+      for (std::size_t j = 0; j < results[0][i].size(); ++j) {
+        CHECK(results[0][i][j] == doctest::Approx(results[1][i][j]).epsilon(1e-9).scale(1e-3));
+      }
+    }
+  }
+  ModelConfig config = small_config();
+  const double shorter = model_flops(*create_model("vit_tiny", config), 1);
+  config.shortcuts = false;
+  // Of 9 tokens 8 leave out the query, the scores and their use, the projection and the MLP; dim 24, hidden 96.
+  const double left_out = 2 * 8 * (24 * 24 + 2 * 9 * 24 + 24 * 24 + 2 * 24 * 96);
+  CHECK(model_flops(*create_model("vit_tiny", config), 1) - shorter == left_out);
 }
 
 TEST_CASE("a fresh classifier's loss is close to ln K") {

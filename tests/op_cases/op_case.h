@@ -63,6 +63,7 @@ std::vector<OpRow> attention_rows();
 std::vector<OpRow> dropout_rows();
 std::vector<OpRow> patch_rows();
 std::vector<OpRow> loss_rows();
+std::vector<OpRow> pre_norm_rows();
 
 // All of them.
 std::vector<OpRow> all_rows();

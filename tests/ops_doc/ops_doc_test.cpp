@@ -98,11 +98,12 @@ std::vector<std::string> declared_in(const std::filesystem::path& header) {
   return names;
 }
 
+const char* const kFamilies[] = {"unary", "binary", "reduce", "matmul", "softmax", "norm", "attention", "pre_norm",
+                                 "view",  "copy",   "index",  "patch",  "dropout", "loss", "optim_step"};
+
 std::string expected_table() {
   std::map<std::string, Facts> facts;
   for (const OpRow& row : all_rows()) facts[row.op].add(row);
-  const char* kFamilies[] = {"unary", "binary", "reduce", "matmul", "softmax", "norm", "attention",
-                             "view",  "copy",   "index",  "patch",  "dropout", "loss", "optim_step"};
   std::string table =
       "| op | family | CPU forward | CPU backward | gradient checked | CUDA | dtypes |\n"
       "|---|---|---|---|---|---|---|\n";
@@ -127,6 +128,15 @@ std::string expected_table() {
 }
 
 }  // namespace
+
+TEST_CASE("every family that has kernels is in the table") {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/ops/kernels")) {
+    const std::string family = entry.path().stem();
+    if (!std::filesystem::exists(source_dir() + "/ops/" + family + ".h")) continue;  // shared by families
+    CHECK_MESSAGE(std::find(std::begin(kFamilies), std::end(kFamilies), family) != std::end(kFamilies),
+                  family << " is missing in kFamilies");
+  }
+}
 
 TEST_CASE("docs/ops.md has the table that the rows of the op table give") {
   const std::string document = text_of(source_dir() + "/docs/ops.md"), expected = expected_table();
