@@ -12,7 +12,7 @@
 namespace polygrad::bench {
 
 struct Common {
-  int pairs = 11;      // measurements of the subject, each beside one of the ceiling
+  int pairs = 11;      // measurements of the subject, each beside one of the ceiling; kTurns: see measure_pairs
   bool quiet = false;  // nothing on stderr
 };
 

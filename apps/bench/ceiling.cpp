@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <iostream>
 
+#include "engine/error.h"
 #include "engine/parallel.h"
 #include "ops/cpu/gemm.h"
 
@@ -57,27 +60,54 @@ double Ceiling::measure(double target_seconds) const {
   return 2e-9 * kSize * kSize * kSize * products / spent;
 }
 
+namespace {
+
+struct Pair {
+  double seconds = 0, gflops = 0, ceiling = 0;
+  double ratio() const { return gflops / ceiling; }
+};
+
+Pair measure_pair(const Ceiling& ceiling, double flops, double slice, const std::function<double()>& subject) {
+  // The ceiling is measured on both sides of the subject, since the machine's speed drifts meanwhile.
+  const double before = ceiling.measure(slice / 2);
+  double spent = 0;
+  int runs = 0;
+  const double start = seconds();
+  do {
+    spent += subject();
+    ++runs;
+  } while (seconds() - start < slice);
+  const double after = ceiling.measure(slice / 2);
+  return {spent / runs, 1e-9 * flops * runs / spent, 2 / (1 / before + 1 / after)};
+}
+
+bool next_turn() {
+  std::string line;
+  return std::getline(std::cin, line) && line != "end";
+}
+
+void tell(std::size_t turn, const Pair& pair) {
+  std::printf("{\"turn\":%zu,\"seconds\":%.6g,\"gflops\":%.6g,\"ceiling_gflops\":%.6g,\"ratio\":%.6g}\n", turn,
+              pair.seconds, pair.gflops, pair.ceiling, pair.ratio());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
 Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject) {
   const double once = subject();
   const double slice = std::clamp(once / 4, 0.1, 1.0);  // seconds that the ceiling takes in a pair
   std::vector<double> times, rates, ceilings, ratios;
-  for (int pair = 0; pair < pairs; ++pair) {
-    // The ceiling is measured on both sides of the subject, since the machine's speed drifts meanwhile.
-    const double before = ceiling.measure(slice / 2);
-    double spent = 0;
-    int runs = 0;
-    const double start = seconds();
-    do {
-      spent += subject();
-      ++runs;
-    } while (seconds() - start < slice);
-    const double after = ceiling.measure(slice / 2);
-    const double rate = 1e-9 * flops * runs / spent, limit = 2 / (1 / before + 1 / after);
-    times.push_back(spent / runs);
-    rates.push_back(rate);
-    ceilings.push_back(limit);
-    ratios.push_back(rate / limit);
+  if (pairs == kTurns) tell(0, measure_pair(ceiling, flops, slice, subject));  // ready, and warm
+  while (pairs == kTurns ? next_turn() : static_cast<int>(times.size()) < pairs) {
+    const Pair pair = measure_pair(ceiling, flops, slice, subject);
+    times.push_back(pair.seconds);
+    rates.push_back(pair.gflops);
+    ceilings.push_back(pair.ceiling);
+    ratios.push_back(pair.ratio());
+    if (pairs == kTurns) tell(times.size(), pair);
   }
+  if (times.empty()) throw ValueError("[bench] --turns: no line on stdin asked for a turn");
   return {median(times), median(rates), median(ceilings), median(ratios)};
 }
 

@@ -42,8 +42,14 @@ struct Paired {
   double ratio = 0;           // median of the pairs' ratios
 };
 
+// `pairs` of measure_pairs: as many as another program asks for.
+constexpr int kTurns = 0;
+
 // `subject` is run once to warm up, then `pairs` times for at least the time that the ceiling takes (0.1 to 1 s).
 // It returns the seconds that count, which may be less than the whole call took.
+// kTurns: programs take turns (make bench). A JSON line on stdout says that this one is ready; each line of stdin asks
+// for one pair, whose numbers go to stdout as a line; at the end of stdin, or a line "end", the medians are taken.
+// Throws ValueError where no turn came.
 Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject);
 
 }  // namespace polygrad::bench

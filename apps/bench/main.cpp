@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/bench/bench.h"
+#include "apps/bench/ceiling.h"
 #include "apps/command/version_text.h"
 #include "apps/training/exit_code.h"
 #include "engine/device.h"
@@ -34,6 +35,9 @@ CLI::App* add_bench(CLI::App& app, const char* name, const char* about, CommandL
   sub->add_option("--pairs", line.common.pairs, "measurements, each beside one of the ceiling")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
+      ->group(kMachine);
+  sub->add_flag_callback("--turns", [&line] { line.common.pairs = bench::kTurns; })
+      ->description("one measurement for each line of stdin, in turns with other programs; --pairs is not heard")
       ->group(kMachine);
   sub->fallthrough();  // options that all benchmarks share may stand after the name too
   return sub;
