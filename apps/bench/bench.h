@@ -33,8 +33,10 @@ std::string run_attention(const AttentionOptions& options, const Common& common)
 struct VitStepOptions {
   std::string model = "vit_tiny", phi = "x3", scale = "auto", path = "auto", precision = "f32";
   std::int64_t image = 64, patch = 4, classes = 200, batch = 32;
-  bool profile = false;   // tables of where the time goes, on stderr
-  bool shortcuts = true;  // of the model
+  bool profile = false;    // tables of where the time goes, on stderr
+  bool shortcuts = true;   // of the model
+  std::string data;        // an IDX folder; empty: generated images
+  std::int64_t steps = 0;  // at least so many: those that no measurement needs follow behind
 };
 std::string run_vit_step(const VitStepOptions& options, const Common& common);
 

@@ -1,9 +1,13 @@
 #include "apps/bench/memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <string>
+
+#include "engine/memory.h"
 
 namespace polygrad::bench {
 namespace {
@@ -28,6 +32,12 @@ bool reset_peak() {
 }  // namespace
 
 double peak_resident_mib() { return status_mib("VmHWM"); }
+
+SystemRequests system_requests() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {usage.ru_minflt, static_cast<std::int64_t>(memory_stats().fresh_allocations)};
+}
 
 PeakMemory::PeakMemory() {
   const bool counted = reset_peak();

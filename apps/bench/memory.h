@@ -1,13 +1,21 @@
-// The process's resident memory: the peak since a moment of our choice.
+// The process's resident memory: the peak since a moment of our choice; what is asked of the system meanwhile.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 namespace polygrad::bench {
 
 // The process's peak resident size since its start (or the last PeakMemory), MiB.
 double peak_resident_mib();
+
+// What a piece of work asked of the system: differences of two of these.
+struct SystemRequests {
+  std::int64_t page_faults = 0;       // minor ones, of the whole process: pages touched for the first time
+  std::int64_t allocator_misses = 0;  // allocations that the cache of engine/memory.h could not serve
+};
+SystemRequests system_requests();
 
 // Watches the growth of the resident size from its construction on. The kernel's own peak counter is reset where it can
 // be (/proc/self/clear_refs); elsewhere a thread looks at the size every half millisecond.

@@ -29,6 +29,9 @@ Report& Report::add(const std::string& key, double value) {
 Report& Report::add(const std::string& key, const std::vector<std::int64_t>& value) {
   return append(key, nlohmann::json(value).dump());
 }
+Report& Report::add(const std::string& key, const std::vector<double>& value) {
+  return append(key, nlohmann::json(value).dump());
+}
 Report& Report::add(const Paired& paired) {
   return add("gflops", paired.gflops).add("ceiling_gflops", paired.ceiling_gflops).add("ratio", paired.ratio);
 }

@@ -19,7 +19,9 @@ class Report {
   Report& add(const std::string& key, bool value);
   Report& add(const std::string& key, double value);  // six digits; null where it is not finite
   Report& add(const std::string& key, const std::vector<std::int64_t>& value);
-  Report& add(const Paired& paired);  // gflops, ceiling_gflops, ratio
+  Report& add(const std::string& key,
+              const std::vector<double>& value);  // as many digits as tell each from its neighbours
+  Report& add(const Paired& paired);              // gflops, ceiling_gflops, ratio
   std::string line() const { return text_ + "}"; }
 
  private:

@@ -1,21 +1,28 @@
 // polygrad_bench vit_step: a whole training step: forward, cross-entropy, backward, AdamW.
+#include <algorithm>
+
 #include "apps/bench/bench.h"
 #include "apps/bench/ceiling.h"
 #include "apps/bench/memory.h"
 #include "apps/bench/report.h"
+#include "apps/bench/step_data.h"
 #include "apps/training/profile_report.h"
 #include "engine/error.h"
-#include "engine/factory.h"
 #include "engine/format.h"
-#include "engine/generator.h"
 #include "engine/parallel.h"
 #include "engine/profile.h"
 #include "models/optim/adamw.h"
 #include "models/summary.h"
 #include "models/zoo.h"
+#include "ops/binary.h"
 #include "ops/loss.h"
 
 namespace polygrad::bench {
+namespace {
+
+constexpr std::ptrdiff_t kLosses = 10;  // of the first steps: so many are reported
+
+}  // namespace
 
 std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   if (options.precision != "f32") {
@@ -23,8 +30,19 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
         format("[vit_step] --precision {}: this version trains in f32 only; expected f32", options.precision));
   }
   if (options.batch < 1) throw ValueError(format("[vit_step] --batch {}: expected a positive number", options.batch));
+  if (options.classes < 1 || options.image < 1) {
+    throw ValueError(
+        format("[vit_step] --image {} --classes {}: expected positive numbers", options.image, options.classes));
+  }
+  const StepData data = options.data.empty() ? generated_data(options.image, options.classes, options.batch)
+                                             : idx_data(options.data, options.batch);
+  if (data.height != options.image || data.width != options.image || data.train->classes() > options.classes) {
+    throw ConfigError(format("[vit_step] --image {} --classes {}: {} has {} x {} images of {} classes", options.image,
+                             options.classes, options.data, data.height, data.width, data.train->classes()));
+  }
   ModelConfig config;
   config.image_size = {options.image, options.image};
+  config.in_channels = data.channels;
   config.patch_size = {options.patch, options.patch};
   config.num_classes = options.classes;
   config.phi = {options.phi};
@@ -34,28 +52,29 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   const std::unique_ptr<Model> model = create_model(options.model, config);
   AdamW optimizer(param_groups(*model, 0.05));
 
-  Generator generator(1);
-  const Shape input = model->input_shape();
-  const Tensor images = randn({options.batch, input[0], input[1], input[2]}, {.generator = &generator});
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(options.batch));
-  for (std::int64_t& id : ids) id = generator.integer(0, options.classes);
-  const Tensor labels = Tensor::from_vector(ids);
-
-  std::int64_t steps = 0;
-  double loss_value = 0;
+  std::vector<double> losses, data_seconds;
+  SystemRequests start_of_third;
+  // What TrainStep of apps/training does with one micro-batch, nothing clipped; the test compares them bit for bit.
   const auto step = [&] {
+    if (losses.size() == 2) start_of_third = system_requests();
+    const double begin = seconds();
+    const Batch batch = *data.loader->next();
+    profile_mark("data");
     const double start = seconds();
     ForwardContext context;
     context.training = true;
-    context.step = steps++;
-    const Tensor loss = cross_entropy(model->forward(images, context), labels);
-    loss.backward();
+    context.step = static_cast<std::int64_t>(losses.size());
+    const double share = 1.0 / static_cast<double>(options.batch);
+    const Tensor loss =
+        cross_entropy(model->forward(batch.images, context), batch.labels, {.reduction = Reduction::sum});
+    losses.push_back(static_cast<double>(loss.item<float>()) * share);
+    mul(loss, share).backward();
     const ProfilePhase phase("optimizer");
     optimizer.step({.lr = 1e-4, .beta1 = {}});
     profile_mark("step");
     optimizer.zero_grad();
     profile_mark("zero_grad");
-    loss_value = loss.item<float>();
+    data_seconds.push_back(start - begin);
     return seconds() - start;
   };
   step();
@@ -65,18 +84,24 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   const double flops = 3 * model_flops(*model, options.batch);
   const Paired paired = measure_pairs(ceiling, flops, common.pairs, step);
   if (options.profile) {
+    const int runs = std::max(1, common.pairs);
     Profiler profiler;
-    for (int i = 0; i < common.pairs; ++i) step();
+    for (int i = 0; i < runs; ++i) step();
     const std::vector<ProfileRow> rows = profiler.rows();
-    const ProfileScale scale{common.pairs, num_threads(), paired.ceiling_gflops};
+    const ProfileScale scale{runs, num_threads(), paired.ceiling_gflops};
     say(false, profile_by_op(rows, scale));
     say(false, profile_by_module(rows, scale));
   }
+  while (static_cast<std::int64_t>(losses.size()) < options.steps) step();
+  const SystemRequests end = system_requests();
+  const auto each_step = [&](std::int64_t from, std::int64_t to) {  // from the third step on
+    return static_cast<double>(to - from) / static_cast<double>(losses.size() - 2);
+  };
   say(common.quiet, format("{} {}, batch {}: {:.1f} ms a step, {:.1f} images/s, {:.0f} GFLOP/s of {:.0f} ({:.2f}), "
                            "peak {:.0f} MiB, loss {:.4f} after {} steps",
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,
                            static_cast<double>(options.batch) / paired.seconds, paired.gflops, paired.ceiling_gflops,
-                           paired.ratio, peak, loss_value, steps));
+                           paired.ratio, peak, losses.back(), losses.size()));
   return Report("vit_step")
       .add("model", options.model)
       .add("image", options.image)
@@ -92,7 +117,13 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
       .add("images_per_s", static_cast<double>(options.batch) / paired.seconds)
       .add(paired)
       .add("peak_mib", peak)
-      .add("loss", loss_value)
+      .add("data_ms", 1e3 * median(data_seconds))
+      .add("steps", static_cast<std::int64_t>(losses.size()))
+      .add("page_faults_per_step", each_step(start_of_third.page_faults, end.page_faults))
+      .add("allocator_misses_per_step", each_step(start_of_third.allocator_misses, end.allocator_misses))
+      .add("loss", losses.back())
+      .add("losses",
+           std::vector<double>(losses.begin(), losses.begin() + std::min<std::ptrdiff_t>(kLosses, std::ssize(losses))))
       .line();
 }
 

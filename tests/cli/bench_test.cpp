@@ -1,10 +1,16 @@
 // polygrad_bench from the command line: one JSON line with the promised keys, threads heard, exit codes.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "apps/training/metrics_log.h"
+#include "engine/generator.h"
 #include "tests/cli/program.h"
+#include "tests/data/file_bytes.h"
 
+using namespace polygrad;
 using namespace polygrad::testing;
 
 namespace {
@@ -28,6 +34,16 @@ void check_positive(const nlohmann::json& line, const Arguments& keys) {
     REQUIRE(line.contains(key));
     CHECK(line[key].get<double>() > 0);
   }
+}
+
+// A pair of IDX files of noise: square grey images, labels 0 ... 9.
+void write_noise(const std::string& folder, const std::string& part, std::uint32_t count, std::uint32_t image) {
+  Generator generator(count);
+  std::string pixels, labels;
+  for (std::uint32_t i = 0; i < count * image * image; ++i) pixels += static_cast<char>(generator.integer(0, 256));
+  for (std::uint32_t i = 0; i < count; ++i) labels += static_cast<char>(i % 10);
+  write_bytes(folder + "/" + part + "-images-idx3-ubyte", idx_bytes(8, {count, image, image}, pixels));
+  write_bytes(folder + "/" + part + "-labels-idx1-ubyte", idx_bytes(8, {count}, labels));
 }
 
 void check_fails(const Arguments& arguments, int code, const std::string& text) {
@@ -73,8 +89,64 @@ TEST_CASE("vit_step: a training step of a small model") {
     if (flag) arguments.push_back("--no-shortcuts");
     const nlohmann::json line = measure(arguments);
     check_positive(line, {"step_ms", "images_per_s", "gflops", "ceiling_gflops", "ratio", "peak_mib", "loss"});
-    CHECK(line["shortcuts"] == false);  // the models have none
+    CHECK(line["shortcuts"] == !flag);
   }
+}
+
+TEST_CASE("vit_step: from the third step on, nothing is asked of the system") {
+  const nlohmann::json line = measure({"vit_step", "--image", "16", "--classes", "5", "--batch", "6", "--steps", "20"});
+  CHECK(line["steps"].get<int>() >= 20);
+  CHECK(line["allocator_misses_per_step"] == 0);
+  CHECK(line["page_faults_per_step"].get<double>() < 200);
+}
+
+TEST_CASE("vit_step trains as vit_train does: the losses of the first ten steps are the same bits") {
+  // 72 images, of which vit_train holds 6 out: 11 batches an epoch, in an order that the seed chooses.
+  const TemporaryFolder folder;
+  const std::string data = folder / "data";
+  std::filesystem::create_directory(data);
+  write_noise(data, "train", 72, 16);
+  write_noise(data, "t10k", 6, 16);
+  write_bytes(folder / "settings.json", R"({
+    "model": {"name": "vit_tiny", "patch_size": 4, "num_classes": 12},
+    "data": {"name": "idx"},
+    "optimizer": {"name": "adamw", "lr": 1e-4, "weight_decay": 0.05},
+    "schedule": {"name": "constant"},
+    "train": {"batch_size": 6, "max_steps": 10, "log_every_steps": 1}
+  })");
+  for (const std::string phi : {"x3", "softmax"}) {
+    CAPTURE(phi);
+    const nlohmann::json line = measure({"vit_step", "--data", data, "--image", "16", "--patch", "4", "--classes", "12",
+                                         "--batch", "6", "--phi", phi, "--steps", "10"});
+    const Outcome outcome = run_program("vit_train", {"--config", folder / "settings.json", "--data", data, "--out",
+                                                      folder / phi, "--set", "attention.phi=" + phi, "--threads", "2"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    std::vector<double> trained;
+    for (const MetricsRow& row : read_metrics(folder / phi + "/metrics.jsonl")) {
+      if (row.event() == "train") trained.push_back(row.number("loss"));
+    }
+    CHECK(trained.size() == 10);
+    CHECK(line["losses"].get<std::vector<double>>() == trained);
+  }
+}
+
+TEST_CASE("--turns: a pair for each line of stdin, then the medians") {
+  const std::string program = bin_dir() + "/polygrad_bench gemm --m 8 --turns --quiet";
+  const Outcome outcome = run_program("/bin/sh", {"-c", "printf 'turn\\nturn\\nend\\n' | " + program});
+  CHECK(outcome.code == 0);
+  std::istringstream lines(outcome.out);
+  std::string line;
+  for (int turn = 0; turn <= 2; ++turn) {  // 0: ready
+    REQUIRE(std::getline(lines, line));
+    const nlohmann::json pair = nlohmann::json::parse(line);
+    CHECK(pair["turn"] == turn);
+    check_positive(pair, {"seconds", "gflops", "ceiling_gflops", "ratio"});
+  }
+  REQUIRE(std::getline(lines, line));
+  check_positive(nlohmann::json::parse(line), {"gflops", "ceiling_gflops", "ratio"});
+  const Outcome none = run_program("/bin/sh", {"-c", program + " </dev/null"});
+  CHECK(none.code == 2);
+  CHECK(none.error_line().find("--turns") != std::string::npos);
 }
 
 TEST_CASE("op: nanoseconds for an element") {
@@ -101,6 +173,8 @@ TEST_CASE("wrong usage ends with code 2 and one line that says what") {
   check_fails({"attention", "--scale", "12x"}, 2, "--scale 12x");
   check_fails({"vit_step", "--model", "vit_huge_indeed"}, 2, "vit_huge_indeed");
   check_fails({"vit_step", "--precision", "bf16"}, 2, "--precision bf16");
+  check_fails({"vit_step", "--image", "0"}, 2, "--image 0");
+  check_fails({"vit_step", "--data", "no/such/folder"}, 3, "no/such/folder");
   check_fails({"op", "--name", "gelo"}, 2, "--name gelo");
   check_fails({"op", "--shape", "3x"}, 2, "--shape 3x");
 }
@@ -113,7 +187,7 @@ TEST_CASE("help is grouped, and the version names the provider") {
   for (const char* text : {"Shape:", "How it is computed:", "--trans-a"})
     CHECK(help.out.find(text) != std::string::npos);
   CHECK(run_program("polygrad_bench", {"op", "--help"}).out.find("one of: neg exp tanh") != std::string::npos);
-  CHECK(run_program("polygrad_bench", {"vit_step", "--help"}).out.find("this version has none") != std::string::npos);
+  CHECK(run_program("polygrad_bench", {"vit_step", "--help"}).out.find("--no-shortcuts") != std::string::npos);
   const Outcome version = run_program("polygrad_bench", {"--version"});
   CHECK(version.code == 0);
   CHECK(version.out.find("eigen") != std::string::npos);
