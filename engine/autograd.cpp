@@ -368,7 +368,7 @@ class Walk {
     Gradients gradients;
     if (gradient.defined() && needed) gradients = apply_rule(node, gradient, NeededMask(needed));
     gradients.resize(node.edges.size());
-    profile_rule(node, gradient, gradients);
+    detail::profile_rule(node.op, node.path.c_str(), gradient, gradients.data(), gradients.size());
     gradient = Tensor();
     std::vector<Edge> edges;
     if (retain_graph_) {
@@ -394,17 +394,6 @@ class Walk {
       if (--producer.consumers == 0) ready_.push(edge.node.get());
     }
     profile_mark("accumulate");
-  }
-
-  // The rule of `node` has run: it read the gradient and, as a rule of thumb, what the op itself read and wrote.
-  static void profile_rule(const Node& node, const Tensor& gradient, const Gradients& gradients) {
-    if (!detail::profiling()) return;
-    double bytes = detail::bytes_of(gradient);
-    for (const Tensor& part : gradients) {
-      const bool moved = !part.defined() || !gradient.defined() || part.impl()->storage != gradient.impl()->storage;
-      bytes += moved ? 2 * detail::bytes_of(part) : -bytes;  // a view moves nothing
-    }
-    detail::profile_mark_at(node.op, node.path.c_str(), bytes);
   }
 
   Gradients apply_rule(const Node& node, const Tensor& gradient, NeededMask needed) {

@@ -30,6 +30,12 @@ namespace polygrad {
 
 namespace {
 
+// The time of a thread's part, for a profiler.
+struct CountedWork {
+  const std::int64_t begin = detail::chunks_begin();
+  ~CountedWork() { detail::chunks_end(begin); }
+};
+
 struct Job {
   Job(RangeFunction f, std::int64_t first, std::int64_t last, std::int64_t chunk_size, std::int64_t chunk_count,
       int helper_count)
@@ -38,8 +44,8 @@ struct Job {
   RangeFunction function;
   std::int64_t begin, end, grain, chunks;
   int helpers_allowed;
-  detail::ProductCounter* counter = detail::product_counter();  // helpers' products count for the caller
-  int helpers = 0;                                              // guarded by the pool's mutex
+  detail::WorkCounter* counter = detail::work_counter();  // helpers work on the caller's account
+  int helpers = 0;                                        // guarded by the pool's mutex
   std::atomic<std::int64_t> next{0};
   std::mutex error_mutex;
   std::int64_t error_chunk = -1;
@@ -47,6 +53,7 @@ struct Job {
 
   void run_chunks() {
     FloatingPointGuard floating_point;
+    const CountedWork counted;
     for (;;) {
       const std::int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
       if (chunk >= chunks) return;
@@ -126,7 +133,7 @@ class Pool {
       });
       ++job->helpers;
       lock.unlock();
-      detail::set_product_counter(job->counter);
+      detail::set_work_counter(job->counter);
       job->run_chunks();
       lock.lock();
       if (--job->helpers == 0) job_left_.notify_all();
@@ -169,6 +176,7 @@ void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, Rang
   const int threads = inside_parallel || chunks == 1 ? 1 : num_threads();
   if (threads == 1) {
     FloatingPointGuard floating_point;
+    const CountedWork counted;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const std::int64_t b = begin + chunk * grain;
       function(b, b + std::min(grain, end - b));

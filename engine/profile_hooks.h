@@ -1,8 +1,8 @@
 // Where the profiler looks in: called by autograd.cpp, by the pool and by the door of matrix products. Internal: not
 // installed.
 //
-// Declarations only, and no body: the kernel files include this too. With no Profiler on the thread each of these
-// is one look at a thread-local pointer. Read next: profile.h.
+// Declarations only, no body: the kernel files include this too. On a thread without a Profiler each is one look at a
+// thread-local pointer. Read next: profile.h.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,24 @@ class Tensor;
 
 namespace detail {
 
-// Counts the products that a thread, and the pool's threads for it, compute: multiply-adds and time.
-struct ProductCounter;
-ProductCounter* product_counter();
-void set_product_counter(ProductCounter* counter);
-// Around a product: what the first returns goes to the second.
+// What a thread, and the pool's threads for it, do: multiply-adds, the time in products, the time in parallel_for.
+struct WorkCounter;
+WorkCounter* work_counter();  // of this thread: whose work it does; null where nobody counts
+void set_work_counter(WorkCounter* counter);
+
+// Around a product of the provider, and around a thread's part of a parallel_for (a nested one counts once): what the
+// first returns goes to the second.
 std::int64_t product_begins() noexcept;
 void product_ends(std::int64_t begin, std::int64_t multiply_adds) noexcept;
+std::int64_t chunks_begin() noexcept;
+void chunks_end(std::int64_t begin) noexcept;
 
 // Whether this thread has a Profiler.
 bool profiling();
-// An op's front has ended: the time since the last mark is its. Tensors only to count their bytes.
+// An op's front, or the gradient's rule of `op` in the module at `path`, has ended: the time since the last mark is
+// its. The tensors only tell how many bytes were moved.
 void profile_op(const char* op, const Tensor& output, const Tensor* inputs, std::size_t count);
-// As profile_mark() of profile.h, for the module at `path`.
-void profile_mark_at(const char* op, const char* path, double bytes);
-// Elements in memory that are read or written; 0 for an undefined tensor.
-double bytes_of(const Tensor& tensor);
+void profile_rule(const char* op, const char* path, const Tensor& gradient, const Tensor* results, std::size_t count);
 
 }  // namespace detail
 }  // namespace polygrad

@@ -22,6 +22,22 @@ namespace {
 
 constexpr std::ptrdiff_t kLosses = 10;  // of the first steps: so many are reported
 
+// Tables of where the time of some steps goes, on stderr.
+void say_profile(const Ceiling& ceiling, int steps, const std::function<double()>& step) {
+  Profiler profiler;
+  std::vector<double> ceilings;
+  for (int i = 0; i < steps; ++i) {
+    step();
+    const Profiler aside;  // meanwhile the other rests
+    ceilings.push_back(ceiling.measure(0.1));
+  }
+  const std::vector<ProfileRow> rows = profiler.rows();
+  const ProfileScale scale{steps, num_threads(), median(ceilings)};
+  say(false, profile_by_op(rows, scale));
+  say(false, profile_by_module(rows, scale));
+  say(false, profile_legend(scale));
+}
+
 }  // namespace
 
 std::string run_vit_step(const VitStepOptions& options, const Common& common) {
@@ -83,20 +99,12 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   const Ceiling ceiling;
   const double flops = 3 * model_flops(*model, options.batch);
   const Paired paired = measure_pairs(ceiling, flops, common.pairs, step);
-  if (options.profile) {
-    const int runs = std::max(1, common.pairs);
-    Profiler profiler;
-    for (int i = 0; i < runs; ++i) step();
-    const std::vector<ProfileRow> rows = profiler.rows();
-    const ProfileScale scale{runs, num_threads(), paired.ceiling_gflops};
-    say(false, profile_by_op(rows, scale));
-    say(false, profile_by_module(rows, scale));
-  }
   while (static_cast<std::int64_t>(losses.size()) < options.steps) step();
   const SystemRequests end = system_requests();
   const auto each_step = [&](std::int64_t from, std::int64_t to) {  // from the third step on
     return static_cast<double>(to - from) / static_cast<double>(losses.size() - 2);
   };
+  if (options.profile) say_profile(ceiling, std::max(1, common.pairs), step);
   say(common.quiet, format("{} {}, batch {}: {:.1f} ms a step, {:.1f} images/s, {:.0f} GFLOP/s of {:.0f} ({:.2f}), "
                            "peak {:.0f} MiB, loss {:.4f} after {} steps",
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/command/profile_command.h"
 #include "apps/command/signals.h"
 #include "apps/command/version_text.h"
 #include "apps/training/config.h"
@@ -32,8 +33,8 @@ struct Flags {
   std::vector<std::string> set, allow_change;
   int threads = 0;
   std::int64_t overfit = 0;
-  bool dry_run = false, list_models = false, print_schedule = false, help_config = false, quiet = false,
-       version = false;
+  bool dry_run = false, profile = false, list_models = false, print_schedule = false, help_config = false,
+       quiet = false, version = false;
 };
 
 void add_flags(CLI::App& app, Flags& flags) {
@@ -63,9 +64,13 @@ void add_flags(CLI::App& app, Flags& flags) {
                                      "per_class.csv and confusion.csv")
                           ->group(look);
   app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
+  app.add_flag("--profile", flags.profile,
+               "Train up to 20 steps (fewer: train.max_steps), say where their time went, write nothing")
+      ->group(look);
   app.add_flag("--print-schedule", flags.print_schedule, "Print the learning rate's curve as a table")->group(look);
   app.add_flag("--list-models", flags.list_models, "Print the names of all models")->group(look);
-  for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--print-schedule"}) eval->excludes(other);
+  for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--profile", "--print-schedule"})
+    eval->excludes(other);
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
       ->group(machine)
@@ -216,6 +221,10 @@ ExitCode train(const Flags& flags) {
   }
   if (flags.dry_run) {
     print_line(stdout, dry_run(config));
+    return ExitCode::done;
+  }
+  if (flags.profile) {
+    print_line(stdout, profile_command(config));
     return ExitCode::done;
   }
   TrainerOptions options;

@@ -4,10 +4,8 @@
 #include <cmath>
 
 #include "apps/training/evaluate.h"
-#include "apps/training/experiment.h"
 #include "apps/training/precision.h"
-#include "apps/training/train_step.h"
-#include "data/loader.h"
+#include "apps/training/rehearsal.h"
 #include "engine/format.h"
 #include "engine/memory.h"
 #include "models/summary.h"
@@ -49,42 +47,27 @@ std::string class_table(const Dataset& dataset) {
 std::string dry_run(const Config& config) {
   parse_precision(config.text("train.precision"));
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
-  const Experiment experiment = build_experiment(config);
+  Rehearsal rehearsal(config, 0);
+  const Experiment& experiment = rehearsal.experiment();
   const Model& model = *experiment.model;
-  const std::unique_ptr<Optimizer> optimizer = build_optimizer(config, model);
-  std::unique_ptr<Ema> ema;
-  if (experiment.average) ema = std::make_unique<Ema>(*experiment.average, model, config.number("train.ema_decay"));
   const std::int64_t batch_size = config.integer("train.batch_size"), accumulate = config.integer("train.accumulate");
-  const std::uint64_t seed = config.seed("seed");
-  Loader loader(experiment.train,
-                {.sampler = {.batch_size = batch_size, .drop_last = config.flag("train.drop_last"), .seed = seed},
-                 .epochs = 0,
-                 .transform = ImageTransform(experiment.augment)});
-  const std::int64_t steps_per_epoch = optimizer_steps(loader.batches_per_epoch(), accumulate);
-  const std::int64_t total = run_length(config, steps_per_epoch).steps;
-  const Schedule schedule = build_schedule(config, steps_per_epoch);
 
   std::string text =
       "configuration\n" + config.json() + "\n\nlayers, for a batch of " + format("{}", batch_size) + "\n";
-  text +=
-      summary_table(model, batch_size) + "\n" + attention_report(model) + "\n" + describe(optimizer->groups()) + "\n";
+  text += summary_table(model, batch_size) + "\n" + attention_report(model) + "\n" +
+          describe(rehearsal.optimizer().groups()) + "\n";
   text += format("\ndata: {} training, {} validation, {} test images of {} x {} x {}, {} classes\n",
                  experiment.train->size(), experiment.val ? experiment.val->size() : 0,
                  experiment.test ? experiment.test->size() : 0, experiment.preprocessing.channels,
                  experiment.preprocessing.height, experiment.preprocessing.width, experiment.train->classes());
   text += class_table(*experiment.train);
-  loader.start();
-  text += "first batch: " + image_statistics(loader.next()->images) + "\n";
+  text += "first batch: " + image_statistics(rehearsal.loader().next()->images) + "\n";
 
   // One step, measured: activations are what the peak holds beyond weights, gradients and moments.
-  SingleProcess single;
-  TrainStep train_step(
-      model, *optimizer, ema.get(), loader, single,
-      {.seed = seed, .accumulate = accumulate, .clip_grad = config.number("train.clip_grad"), .mix = experiment.mix});
-  loader.start();
+  rehearsal.loader().start();
   const std::size_t before = memory_stats().bytes_in_use;
   reset_peak_memory();
-  const StepResult step = train_step.run(0, {}, schedule.at(0));
+  const StepResult step = rehearsal.step();
   const double weights = 4.0 * static_cast<double>(model.parameter_count());
   const double grown = static_cast<double>(memory_stats().peak_bytes_in_use - before);
   const double moments = static_cast<double>(memory_stats().bytes_in_use - before);
@@ -100,7 +83,8 @@ std::string dry_run(const Config& config) {
       experiment.preprocessing, {.batch_size = batch_size});
   text += format("one evaluation batch: loss {:.4f}\n", eval.loss);
   text += format("operations: {:.3f} GFLOP of matrix products a training step, {} steps ({} an epoch)\n",
-                 3e-9 * model_flops(model, batch_size) * static_cast<double>(accumulate), total, steps_per_epoch);
+                 3e-9 * model_flops(model, batch_size) * static_cast<double>(accumulate), rehearsal.total_steps(),
+                 rehearsal.steps_per_epoch());
   text += format(
       "memory: weights {:.1f} MiB, gradients {:.1f} MiB, optimizer {:.1f} MiB, activations of a micro-batch {:.1f} "
       "MiB; "

@@ -6,6 +6,7 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/format.h"
+#include "engine/profile.h"
 #include "ops/binary.h"
 #include "ops/loss.h"
 #include "ops/optim_step.h"
@@ -16,6 +17,13 @@ namespace {
 
 // Keeps the masks of dropout apart from what else is drawn from the run's seed.
 constexpr std::uint64_t kDropoutSeed = 1;
+
+std::optional<Batch> next_batch(Loader& loader) {
+  const ProfilePhase phase("data");
+  std::optional<Batch> batch = loader.next();
+  profile_mark("next batch");
+  return batch;
+}
 
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   const Tensor rows = logits.detach().contiguous();
@@ -49,10 +57,12 @@ TrainStep::Micro TrainStep::prepare(Batch batch, std::int64_t step, std::int64_t
                            .step = step,
                            .first_sample = first_sample}};
   if (options_.mix.enabled()) {
+    const ProfilePhase phase("data");
     Generator generator = mix_generator(options_.seed, step, micro);
     const MixPlan plan = draw_mix(options_.mix, result.images.size(2), result.images.size(3), generator);
     mix_images(result.images, plan);
     result.targets = mix_targets(result.labels, plan, options_.mix.classes, options_.mix.label_smoothing);
+    profile_mark("mix");
   }
   return result;
 }
@@ -99,7 +109,7 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   // Samples are numbered within the step over all ranks and micro-batches, so that a mask does not depend on the split.
   const std::int64_t step_begin = position.batch * sampler.options().batch_size * sampler.options().world;
   for (std::int64_t micro = 0; position.batch + micro < end; ++micro) {
-    std::optional<Batch> batch = loader_.next();
+    std::optional<Batch> batch = next_batch(loader_);
     if (!batch || batch->position != DataPosition{position.epoch, position.batch + micro}) {
       throw InternalError(format("[train] step {}: the loader is not at epoch {}, batch {}", step, position.epoch,
                                  position.batch + micro));
@@ -121,15 +131,20 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   }
   result.loss = communicator_.sum(loss_sum) * share;
 
+  const ProfilePhase phase("optimizer");
   std::vector<Tensor> gradients = optimizer_.gradients();
   communicator_.sum(gradients);
   result.grad_norm = options_.clip_grad > 0 ? clip_grad_norm(gradients, options_.clip_grad) : global_norm(gradients);
   if (!std::isfinite(result.grad_norm)) {
     diverged(format("the gradient's norm is {}", result.grad_norm), step, schedule, micros, result.samples);
   }
+  profile_mark("gradient norm");
   optimizer_.step(schedule);
+  profile_mark("update");
   optimizer_.zero_grad();
+  profile_mark("zero_grad");
   if (ema_) ema_->update(model_);
+  profile_mark("average");
   result.next = sampler.normalized({position.epoch, end});
   return result;
 }

@@ -1,0 +1,56 @@
+#include "apps/training/profile_run.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "apps/training/rehearsal.h"
+#include "engine/memory.h"
+#include "models/summary.h"
+
+namespace polygrad {
+
+namespace {
+
+rusage usage() {
+  rusage now = {};
+  getrusage(RUSAGE_SELF, &now);
+  return now;
+}
+
+}  // namespace
+
+ProfileRunResult profile_run(const Config& config, const ProfileRunOptions& options) {
+  Rehearsal rehearsal(config, static_cast<int>(config.integer("data.workers")));
+  ProfileRunResult result;
+  result.steps = std::min(options.steps, rehearsal.total_steps());
+  for (std::int64_t i = 0; i < options.warmup; ++i) rehearsal.step();
+  result.peak_resident_mib = static_cast<double>(usage().ru_maxrss) / 1024;
+  reset_peak_memory();
+  Profiler profiler;
+  const auto between = [&] {
+    if (!options.between) return;
+    const Profiler aside;  // while this one looks, the other rests
+    options.between();
+  };
+  for (std::int64_t i = 0; i < result.steps; ++i) {
+    between();
+    const std::uint64_t fresh = memory_stats().fresh_allocations;
+    const long faults = usage().ru_minflt;
+    const StepResult step = rehearsal.step();
+    result.page_faults += static_cast<double>(usage().ru_minflt - faults) / static_cast<double>(result.steps);
+    result.fresh_allocations +=
+        static_cast<double>(memory_stats().fresh_allocations - fresh) / static_cast<double>(result.steps);
+    result.samples += step.samples;
+    result.loss = step.loss;
+  }
+  result.rows = profiler.rows();
+  between();
+  for (const ProfileRow& row : result.rows) result.seconds += 1e-9 * static_cast<double>(row.nanoseconds);
+  result.operations =
+      3 * model_flops(*rehearsal.experiment().model, 1) * static_cast<double>(result.samples);  // backward: twice
+  result.peak_tensor_mib = static_cast<double>(memory_stats().peak_bytes_in_use) / (1 << 20);
+  return result;
+}
+
+}  // namespace polygrad

@@ -1,0 +1,47 @@
+#include "apps/training/rehearsal.h"
+
+#include "apps/training/precision.h"
+
+namespace polygrad {
+
+namespace {
+
+const Config& checked(const Config& config) {
+  parse_precision(config.text("train.precision"));
+  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
+  return config;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal(const Config& config, int workers)
+    : experiment_(build_experiment(checked(config))),
+      optimizer_(build_optimizer(config, *experiment_.model)),
+      ema_(experiment_.average
+               ? std::make_unique<Ema>(*experiment_.average, *experiment_.model, config.number("train.ema_decay"))
+               : nullptr),
+      loader_(experiment_.train, {.sampler = {.batch_size = config.integer("train.batch_size"),
+                                              .drop_last = config.flag("train.drop_last"),
+                                              .seed = config.seed("seed")},
+                                  .workers = workers,
+                                  .epochs = 0,
+                                  .transform = ImageTransform(experiment_.augment)}),
+      steps_per_epoch_(optimizer_steps(loader_.batches_per_epoch(), config.integer("train.accumulate"))),
+      total_steps_(run_length(config, steps_per_epoch_).steps),
+      schedule_(build_schedule(config, steps_per_epoch_)),
+      train_step_(*experiment_.model, *optimizer_, ema_.get(), loader_, single_,
+                  {.seed = config.seed("seed"),
+                   .accumulate = config.integer("train.accumulate"),
+                   .clip_grad = config.number("train.clip_grad"),
+                   .mix = experiment_.mix}) {
+  loader_.start();
+}
+
+StepResult Rehearsal::step() {
+  StepResult result = train_step_.run(done_, position_, schedule_.at(done_));
+  position_ = result.next;
+  ++done_;
+  return result;
+}
+
+}  // namespace polygrad
