@@ -1,5 +1,5 @@
-// Where the profiler looks in: called by autograd.cpp, by the pool and by the door of matrix products. Internal: not
-// installed.
+// Where the profiler looks in: called by autograd.cpp, by the pool and by the door of matrix products.
+// Internal: not installed.
 //
 // Declarations only, no body: the kernel files include this too. On a thread without a Profiler each is one look at a
 // thread-local pointer. Read next: profile.h.

@@ -18,10 +18,9 @@ rusage usage() {
   return now;
 }
 
-}  // namespace
+int workers(const Config& config) { return static_cast<int>(config.integer("data.workers")); }
 
-ProfileRunResult profile_run(const Config& config, const ProfileRunOptions& options) {
-  Rehearsal rehearsal(config, static_cast<int>(config.integer("data.workers")));
+ProfileRunResult profile(Rehearsal& rehearsal, const ProfileRunOptions& options) {
   ProfileRunResult result;
   result.steps = std::min(options.steps, rehearsal.total_steps());
   for (std::int64_t i = 0; i < options.warmup; ++i) rehearsal.step();
@@ -51,6 +50,18 @@ ProfileRunResult profile_run(const Config& config, const ProfileRunOptions& opti
       3 * model_flops(*rehearsal.experiment().model, 1) * static_cast<double>(result.samples);  // backward: twice
   result.peak_tensor_mib = static_cast<double>(memory_stats().peak_bytes_in_use) / (1 << 20);
   return result;
+}
+
+}  // namespace
+
+ProfileRunResult profile_run(const Config& config, const ProfileRunOptions& options) {
+  Rehearsal rehearsal(config, workers(config));
+  return profile(rehearsal, options);
+}
+
+ProfileRunResult profile_run(const Config& config, Experiment experiment, const ProfileRunOptions& options) {
+  Rehearsal rehearsal(config, std::move(experiment), workers(config));
+  return profile(rehearsal, options);
 }
 
 }  // namespace polygrad

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/training/config.h"
+#include "apps/training/experiment.h"
 #include "engine/profile.h"
 
 namespace polygrad {
@@ -33,5 +34,7 @@ struct ProfileRunResult {
 
 // Throws what a run would throw at its start, and NumericError where it diverges.
 ProfileRunResult profile_run(const Config& config, const ProfileRunOptions& options = {});
+// With data and model of the caller's.
+ProfileRunResult profile_run(const Config& config, Experiment experiment, const ProfileRunOptions& options = {});
 
 }  // namespace polygrad

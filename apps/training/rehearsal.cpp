@@ -15,7 +15,10 @@ const Config& checked(const Config& config) {
 }  // namespace
 
 Rehearsal::Rehearsal(const Config& config, int workers)
-    : experiment_(build_experiment(checked(config))),
+    : Rehearsal(config, build_experiment(checked(config)), workers) {}
+
+Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
+    : experiment_(std::move(experiment)),
       optimizer_(build_optimizer(config, *experiment_.model)),
       ema_(experiment_.average
                ? std::make_unique<Ema>(*experiment_.average, *experiment_.model, config.number("train.ema_decay"))

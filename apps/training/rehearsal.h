@@ -20,6 +20,8 @@ class Rehearsal {
   // Data, model and optimizer as a new run would have them; `workers` threads load the data. Throws what a run would
   // throw at its start.
   Rehearsal(const Config& config, int workers);
+  // With data and model of the caller's.
+  Rehearsal(const Config& config, Experiment experiment, int workers);
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
 

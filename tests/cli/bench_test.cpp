@@ -149,6 +149,18 @@ TEST_CASE("--turns: a pair for each line of stdin, then the medians") {
   CHECK(none.error_line().find("--turns") != std::string::npos);
 }
 
+TEST_CASE("vit_step --profile: tables for people beside the line") {
+  const Outcome outcome =
+      run_program("polygrad_bench", {"vit_step", "--model", "vit_tiny", "--image", "8", "--patch", "4", "--classes",
+                                     "3", "--batch", "2", "--pairs", "1", "--profile"});
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.out == outcome.last_line() + "\n");
+  for (const char* text : {"attention_qkv", "backward", "optimizer", "blocks.*.attn.qkv", "ceiling"}) {
+    CAPTURE(text);
+    CHECK(outcome.err.find(text) != std::string::npos);
+  }
+}
+
 TEST_CASE("op: nanoseconds for an element") {
   const nlohmann::json line = measure({"op", "--name", "gelu", "--shape", "64x48"});
   check_positive(line, {"ns_per_element", "backward_ns_per_element"});

@@ -151,6 +151,22 @@ TEST_CASE("a dry run says everything and writes nothing") {
   CHECK(contains(schedule.out, "0.002"));
 }
 
+TEST_CASE("a profile says where the time goes and writes nothing") {
+  NEEDS_FASHION_MNIST
+  const TemporaryFolder folder;
+  const Outcome outcome = train(small(folder / "run", {"--profile", "--set", "train.max_steps=2"}));
+  CHECK(outcome.code == 0);
+  for (const char* text : {"2 steps after 3 to warm up; 2 threads", "attention_qkv", "backward", "blocks.*.mlp.fc1",
+                           "GFLOP/s", "ceiling", "next batch", "16 images", "page faults", "waiting for batches"}) {
+    CAPTURE(text);
+    CHECK(contains(outcome.out, text));
+  }
+  CHECK(folder.count() == 0);
+  const Outcome both = train({"--eval", folder / "x", "--profile"});
+  CHECK(both.code == 2);
+  CHECK(contains(both.error_line(), "--profile"));
+}
+
 TEST_CASE(
     "a run writes its folder; a second one goes on or is refused; --eval prints the same digits with any threads") {
   NEEDS_FASHION_MNIST
