@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "engine/bfloat16.h"
+
 namespace polygrad {
 
 const char* to_string(DType dtype) {
@@ -64,14 +66,8 @@ float float_of(std::uint32_t bits) {
 
 }  // namespace
 
-float to_float(BFloat16 value) { return float_of(static_cast<std::uint32_t>(value.bits) << 16); }
-
-BFloat16 to_bfloat16(float value) {
-  const std::uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};  // a quiet NaN
-  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  return {static_cast<std::uint16_t>(rounded >> 16)};
-}
+float to_float(BFloat16 value) { return widen(value); }
+BFloat16 to_bfloat16(float value) { return round_to_bfloat16(value); }
 
 float to_float(Float16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;

@@ -2,8 +2,11 @@
 #include "ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "engine/bfloat16.h"
 #include "engine/profile_hooks.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/gemm_provider.h"
 
 namespace polygrad::cpu {
@@ -18,6 +21,7 @@ constexpr std::int64_t kEnoughTasks = 32;    // for 16 threads with blocks of un
 constexpr std::int64_t kMinSlice = 512;      // of k
 constexpr std::int64_t kMinTask = 1 << 20;   // multiply-adds; below this a task costs more than it saves
 constexpr std::int64_t kReduceElements = 1 << 14;  // of C in a task that adds slices
+constexpr std::int64_t kMinPackedRows = 32;        // of a block: below, oneDNN's bf16 products lose more than 5 %
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
@@ -82,14 +86,34 @@ void provider_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, s
   eigen_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-// One product after the plan: what a task needs to know.
+// One block, by what its product is.
 template <class T>
+void block_product(const Gemm<T, T>& g, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T beta,
+                   T* c, std::int64_t ldc, std::int64_t) {
+  gemm_serial(g.trans_a, g.trans_b, m, n, k, g.alpha, a, g.lda, b, g.ldb, beta, c, ldc);
+}
+void block_product(const Gemm<BFloat16, float>& g, std::int64_t m, std::int64_t n, std::int64_t k, const BFloat16* a,
+                   const BFloat16* b, float beta, float* c, std::int64_t ldc, std::int64_t) {
+  if (g.packed_b) return gemm_packed_serial(m, n, k, a, g.lda, b, nullptr, beta, c, ldc);
+  gemm_serial(g.trans_a, g.trans_b, m, n, k, g.alpha, a, g.lda, b, g.ldb, beta, c, ldc);
+}
+void block_product(const Gemm<BFloat16, BFloat16>& g, std::int64_t m, std::int64_t n, std::int64_t k, const BFloat16* a,
+                   const BFloat16* b, float, BFloat16* c, std::int64_t ldc, std::int64_t col) {
+  const float* bias = g.bias == nullptr ? nullptr : g.bias + col;
+  if (g.packed_b) return gemm_packed_serial(m, n, k, a, g.lda, b, bias, c, ldc);
+  gemm_serial(g.trans_a, g.trans_b, m, n, k, a, g.lda, b, g.ldb, bias, c, ldc);
+}
+
+// One product after the plan: what a task needs to know.
+template <class T, class Out>
 struct Blocks {
-  const Gemm<T>& g;
+  using Scale = typename Gemm<T, Out>::Scale;
+
+  const Gemm<T, Out>& g;
   const GemmPlan plan;
   BatchIndex kept;    // the matrices of C
   BatchIndex summed;  // the products added into each
-  T* partial;         // slices 1, 2, ... of each matrix of C, (m, n) each
+  Out* partial;       // slices 1, 2, ... of each matrix of C, (m, n) each
   GemmEpilogue epilogue;
 
   std::int64_t tiles() const { return plan.row_blocks * plan.col_blocks; }
@@ -104,9 +128,9 @@ struct Blocks {
 
     const BatchIndex::Offsets place = kept.at(matrix);
     const std::int64_t offset = place.c + row * g.ldc + col;
-    T* c = g.c + offset;
+    Out* c = g.c + offset;
     std::int64_t ldc = g.ldc;
-    T beta = g.beta;
+    Scale beta = g.beta;
     if (slice > 0) {
       c = partial + ((matrix * (plan.k_slices - 1) + slice - 1) * g.m + row) * g.n + col;
       ldc = g.n;
@@ -116,26 +140,82 @@ struct Blocks {
     const T* b = g.b + place.b + (g.trans_b ? col * g.ldb + depth_begin : depth_begin * g.ldb + col);
     for (std::int64_t s = 0; s < summed.count; ++s) {
       const BatchIndex::Offsets shift = summed.at(s);
-      gemm_serial(g.trans_a, g.trans_b, rows, cols, depth, g.alpha, a + shift.a, g.lda, b + shift.b, g.ldb,
-                  s == 0 ? beta : T(1), c, ldc);
+      block_product(g, rows, cols, depth, a + shift.a, b + shift.b, s == 0 ? beta : Scale(1), c, ldc, col);
     }
-    if (summed.count == 0) scale_block(rows, cols, beta, c, ldc);
+    if constexpr (!std::is_same_v<Out, BFloat16>) {
+      if (summed.count == 0) scale_block(rows, cols, beta, c, ldc);
+    }
     if (plan.k_slices == 1) epilogue(offset, rows, cols, col);
   }
 
   // Rows [begin, begin + rows) of a matrix of C: slice 0 lies there already, the others are added in order.
   void add_slices(std::int64_t matrix, std::int64_t begin, std::int64_t rows) const {
     const std::int64_t offset = kept.at(matrix).c + begin * g.ldc;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      T* row = g.c + offset + i * g.ldc;
-      for (std::int64_t slice = 1; slice < plan.k_slices; ++slice) {
-        const T* part = partial + ((matrix * (plan.k_slices - 1) + slice - 1) * g.m + begin + i) * g.n;
-        for (std::int64_t j = 0; j < g.n; ++j) row[j] += part[j];
+    if constexpr (!std::is_same_v<Out, BFloat16>) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        Out* row = g.c + offset + i * g.ldc;
+        for (std::int64_t slice = 1; slice < plan.k_slices; ++slice) {
+          const Out* part = partial + ((matrix * (plan.k_slices - 1) + slice - 1) * g.m + begin + i) * g.n;
+          for (std::int64_t j = 0; j < g.n; ++j) row[j] += part[j];
+        }
       }
     }
     epilogue(offset, rows, g.n, 0);
   }
 };
+
+// Calls f(matrix, first row, rows) for pieces of all matrices of C, on the pool.
+template <class F>
+void for_each_rows(std::int64_t matrices, std::int64_t m, std::int64_t n, const F& f) {
+  const std::int64_t rows = std::max<std::int64_t>(1, kReduceElements / n), parts = ceil_div(m, rows);
+  parallel_for(0, matrices * parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t first = part % parts * rows;
+      f(part / parts, first, std::min(rows, m - first));
+    }
+  });
+}
+
+// A bf16 result whose sums are not formed by one call: in f32 first, then rounded once.
+void gemm_through_f32(Workspace& workspace, const Gemm<BFloat16, BFloat16>& g, const BatchIndex& kept,
+                      GemmEpilogue epilogue) {
+  Gemm<BFloat16, float> wide;
+  wide.trans_a = g.trans_a;
+  wide.trans_b = g.trans_b;
+  wide.packed_b = g.packed_b;
+  wide.m = g.m;
+  wide.n = g.n;
+  wide.k = g.k;
+  wide.alpha = g.alpha;
+  wide.a = g.a;
+  wide.lda = g.lda;
+  wide.b = g.b;
+  wide.ldb = g.ldb;
+  wide.c = workspace.allocate<float>(kept.count * g.m * g.n);
+  wide.ldc = g.n;
+  wide.batch_dims = g.batch_dims;
+  std::int64_t stride = g.m * g.n;
+  for (std::int32_t d = g.batch_dims - 1; d >= 0; --d) {
+    wide.batch_sizes[d] = g.batch_sizes[d];
+    wide.batch_a[d] = g.batch_a[d];
+    wide.batch_b[d] = g.batch_b[d];
+    const bool is_summed = g.batch_c[d] == 0 && g.batch_sizes[d] != 1;
+    wide.batch_c[d] = is_summed ? 0 : stride;
+    if (!is_summed) stride *= g.batch_sizes[d];
+  }
+  gemm(workspace, wide);
+  for_each_rows(kept.count, g.m, g.n, [&](std::int64_t matrix, std::int64_t first, std::int64_t rows) {
+    const std::int64_t offset = kept.at(matrix).c + first * g.ldc;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      float* row = wide.c + (matrix * g.m + first + i) * g.n;
+      if (g.bias != nullptr) {
+        for (std::int64_t j = 0; j < g.n; ++j) row[j] += g.bias[j];
+      }
+      round_to_bfloat16(row, g.c + offset + i * g.ldc, g.n);
+    }
+    epilogue(offset, rows, g.n, 0);
+  });
+}
 
 }  // namespace
 
@@ -163,6 +243,17 @@ GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int6
   return plan;
 }
 
+GemmPlan plan_gemm_packed(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmPlan plan{m, 1, n, 1, k, 1};
+  const std::int64_t wanted = ceil_div(m * std::max<std::int64_t>(1, batch), kEnoughTasks);
+  const std::int64_t rows = std::clamp(round_up(wanted, kRound), kMinPackedRows, kRowBlock);
+  if (m >= rows + kMinTail) {
+    plan.row_block = round_up(ceil_div(m, ceil_div(m - kMinTail + 1, rows)), kRound);
+    plan.row_blocks = ceil_div(m - kMinTail + 1, plan.row_block);
+  }
+  return plan;
+}
+
 template <class T>
 void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
                  std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
@@ -173,8 +264,8 @@ void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std
   detail::product_ends(start, m * n * k);
 }
 
-template <class T>
-void gemm(Workspace& workspace, const Gemm<T>& product, GemmEpilogue epilogue) {
+template <class T, class Out>
+void gemm(Workspace& workspace, const Gemm<T, Out>& product, GemmEpilogue epilogue) {
   BatchIndex kept, summed;
   for (std::int32_t d = 0; d < product.batch_dims; ++d) {
     BatchIndex& index = product.batch_c[d] == 0 && product.batch_sizes[d] != 1 ? summed : kept;
@@ -182,10 +273,16 @@ void gemm(Workspace& workspace, const Gemm<T>& product, GemmEpilogue epilogue) {
   }
   if (product.m == 0 || product.n == 0 || kept.count == 0) return;
 
-  const GemmPlan plan = plan_gemm(kept.count, product.m, product.n, product.k);
-  Blocks<T> blocks{product, plan, kept, summed, nullptr, epilogue};
+  const GemmPlan plan = product.packed_b ? plan_gemm_packed(kept.count, product.m, product.n, product.k)
+                                         : plan_gemm(kept.count, product.m, product.n, product.k);
+  if constexpr (std::is_same_v<Out, BFloat16>) {
+    if (plan.k_slices > 1 || summed.count != 1 || product.alpha != 1) {
+      return gemm_through_f32(workspace, product, kept, epilogue);
+    }
+  }
+  Blocks<T, Out> blocks{product, plan, kept, summed, nullptr, epilogue};
   if (plan.k_slices > 1) {
-    blocks.partial = workspace.allocate<T>(kept.count * (plan.k_slices - 1) * product.m * product.n);
+    blocks.partial = workspace.allocate<Out>(kept.count * (plan.k_slices - 1) * product.m * product.n);
   }
   const std::int64_t tasks = kept.count * plan.k_slices * blocks.tiles();
   const std::int64_t work = plan.row_block * plan.col_block * plan.k_slice * summed.count;
@@ -194,14 +291,8 @@ void gemm(Workspace& workspace, const Gemm<T>& product, GemmEpilogue epilogue) {
                  for (std::int64_t task = begin; task < end; ++task) blocks.run(task);
                });
   if (plan.k_slices == 1) return;
-
-  const std::int64_t rows = std::max<std::int64_t>(1, kReduceElements / product.n);
-  const std::int64_t parts = ceil_div(product.m, rows);
-  parallel_for(0, kept.count * parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      const std::int64_t first = part % parts * rows;
-      blocks.add_slices(part / parts, first, std::min(rows, product.m - first));
-    }
+  for_each_rows(kept.count, product.m, product.n, [&](std::int64_t matrix, std::int64_t first, std::int64_t rows) {
+    blocks.add_slices(matrix, first, rows);
   });
 }
 
@@ -209,7 +300,9 @@ template void gemm_serial<float>(bool, bool, std::int64_t, std::int64_t, std::in
                                  std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
 template void gemm_serial<double>(bool, bool, std::int64_t, std::int64_t, std::int64_t, double, const double*,
                                   std::int64_t, const double*, std::int64_t, double, double*, std::int64_t);
-template void gemm<float>(Workspace&, const Gemm<float>&, GemmEpilogue);
-template void gemm<double>(Workspace&, const Gemm<double>&, GemmEpilogue);
+template void gemm(Workspace&, const Gemm<float, float>&, GemmEpilogue);
+template void gemm(Workspace&, const Gemm<double, double>&, GemmEpilogue);
+template void gemm(Workspace&, const Gemm<BFloat16, float>&, GemmEpilogue);
+template void gemm(Workspace&, const Gemm<BFloat16, BFloat16>&, GemmEpilogue);
 
 }  // namespace polygrad::cpu

@@ -2,10 +2,10 @@
 //
 // Where this stands: below ops/cpu/matmul.cpp and ops/cpu/attention.cpp; nothing else of the library multiplies
 // matrices. Everything is row-major. gemm() cuts a product into blocks and runs them on the pool; gemm_serial() is one
-// product in the calling thread, for kernels that cut the work themselves.
+// product in the calling thread, for kernels that cut the work themselves (of bf16 matrices: gemm_bf16.h).
 // How it works: plan_gemm() decides the blocks from the shape alone, so a result has the same bits for any number of
 // threads. A block is one call of a provider, followed by the epilogue while the block is in the cache.
-// Read next: gemm.cpp (plan and blocks), gemm_onednn.cpp, gemm_eigen.cpp (the providers).
+// Read next: gemm.cpp (plan and blocks), gemm_onednn.cpp, gemm_eigen.cpp, gemm_bf16.h (the providers).
 #pragma once
 
 #include <cstdint>
@@ -44,23 +44,39 @@ struct GemmPlan {
 //  - Columns: halved while there are fewer than 32 blocks and a half is still worth a task.
 //  - k: clamp(32 / blocks, 1, k / 512) slices, or a weight gradient (192 x 192, k = 8224) would be one task.
 GemmPlan plan_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k);
+// With a packed B, which can't be cut: blocks of rows alone, smaller ones (at least 32 rows) where there are few.
+GemmPlan plan_gemm_packed(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k);
 
 // --- a product on the pool ------------------------------------------------------------------------------------------
 
 inline constexpr int kMaxGemmBatchDims = 6;
 
+// What T is scaled and summed in.
 template <class T>
+struct GemmScale {
+  using type = T;
+};
+template <>
+struct GemmScale<BFloat16> {
+  using type = float;
+};
+
+// T is float, double or BFloat16, and Out is T; or BFloat16 and float.
+template <class T, class Out = T>
 struct Gemm {
+  using Scale = typename GemmScale<T>::type;
   bool trans_a = false, trans_b = false;
+  bool packed_b = false;  // BFloat16 only: b is what pack_bf16 made, and trans_a false
   std::int64_t m = 0, n = 0, k = 0;
-  T alpha = 1;
+  Scale alpha = 1;
   const T* a = nullptr;
   std::int64_t lda = 1;
   const T* b = nullptr;
   std::int64_t ldb = 1;
-  T beta = 0;
-  T* c = nullptr;
+  Scale beta = 0;  // 0 where Out is BFloat16
+  Out* c = nullptr;
   std::int64_t ldc = 1;
+  const float* bias = nullptr;  // (n), added before the one rounding, where Out is BFloat16; else the epilogue's task
   // The batch, outermost dimension first; strides in elements. Stride 0 in a or b: the same matrix for all. Stride 0 in
   // c: the products are summed into one matrix, in order.
   std::int32_t batch_dims = 0;
@@ -90,9 +106,9 @@ class GemmEpilogue {
   void (*call_)(const void*, std::int64_t, std::int64_t, std::int64_t, std::int64_t) = nullptr;
 };
 
-// Runs the product on the pool by its plan. float and double. The matrices of C must not overlap (but for stride 0).
-template <class T>
-void gemm(Workspace& workspace, const Gemm<T>& product, GemmEpilogue epilogue = {});
+// Runs the product on the pool by its plan. The matrices of C must not overlap (but for stride 0).
+template <class T, class Out>
+void gemm(Workspace& workspace, const Gemm<T, Out>& product, GemmEpilogue epilogue = {});
 
 // --- the providers: as gemm_serial, with m, n and k > 0 -------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// The oneDNN provider: dnnl_sgemm, one thread a call.
+// The oneDNN provider of f32 products: dnnl_sgemm, one thread a call.
 #include "ops/cpu/gemm.h"
 
 #ifdef POLYGRAD_HAVE_ONEDNN
@@ -6,27 +6,16 @@
 #include <dnnl.h>
 #include <omp.h>
 
+#include "ops/cpu/onednn.h"
+
 namespace polygrad::cpu {
-namespace {
 
-// oneDNN takes its number of threads from OpenMP's per-thread setting. Our blocks already run in parallel, so it must
-// be 1 during a call; and the calling thread may be the host's own, so it must be the host's again afterwards.
-class OneOpenMpThread {
- public:
-  OneOpenMpThread() : previous_(omp_get_max_threads()) {
-    if (previous_ != 1) omp_set_num_threads(1);
-  }
-  ~OneOpenMpThread() {
-    if (previous_ != 1) omp_set_num_threads(previous_);
-  }
-  OneOpenMpThread(const OneOpenMpThread&) = delete;
-  OneOpenMpThread& operator=(const OneOpenMpThread&) = delete;
-
- private:
-  int previous_;
-};
-
-}  // namespace
+OneOpenMpThread::OneOpenMpThread() : previous_(omp_get_max_threads()) {
+  if (previous_ != 1) omp_set_num_threads(1);
+}
+OneOpenMpThread::~OneOpenMpThread() {
+  if (previous_ != 1) omp_set_num_threads(previous_);
+}
 
 void onednn_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                  const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,

@@ -27,7 +27,8 @@ LAYERS = [
     ("tests/", ["engine/", "ops/", "models/", "data/", "apps/training/", "tests/"]),
     # Compiled for one instruction set: a function with a body, taken from here by the linker, would not run elsewhere.
     ("ops/cpu/", ["ops/kernels/", "ops/cpu/", "engine/tensor_ref.h", "engine/parallel.h", "engine/workspace.h",
-                  "engine/philox.h", "engine/math.h", "engine/profile_hooks.h", "ops/gemm_provider.h"]),
+                  "engine/philox.h", "engine/math.h", "engine/bfloat16.h", "engine/profile_hooks.h",
+                  "ops/gemm_provider.h"]),
     ("ops/kernels/", ["ops/kernels/", "engine/", "ops/cpu/instructions.h"]),
     ("ops/", ["engine/", "ops/"]),
     ("engine/", ["engine/"]),

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/bfloat16.h"
 #include "engine/math.h"
 #include "engine/parallel.h"
 #include "engine/philox.h"
@@ -80,10 +81,12 @@ void for_each_piece(const Walk& walk, const F& f) {
 
 template <class To, class From>
 To convert(From value) {
-  if constexpr (std::is_same_v<From, BFloat16> || std::is_same_v<From, Float16>) {
+  if constexpr (std::is_same_v<From, BFloat16>) {
+    return convert<To>(widen(value));
+  } else if constexpr (std::is_same_v<From, Float16>) {
     return convert<To>(to_float(value));
   } else if constexpr (std::is_same_v<To, BFloat16>) {
-    return to_bfloat16(static_cast<float>(value));
+    return round_to_bfloat16(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, Float16>) {
     return to_float16(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {
@@ -158,6 +161,10 @@ void copy(const TensorRef& from, const TensorRef& to) {
           }
           for (std::int64_t i = 0; i < count; ++i) target[i * to_stride] = source[i * from_stride];
         } else {
+          if (from_stride == 1 && to_stride == 1) {
+            for (std::int64_t i = 0; i < count; ++i) target[i] = convert<To>(source[i]);
+            return;
+          }
           for (std::int64_t i = 0; i < count; ++i) target[i * to_stride] = convert<To>(source[i * from_stride]);
         }
       });
@@ -198,7 +205,7 @@ void accumulate(const TensorRef& from, const TensorRef& into) {
         T* target = into.as<T>() + into_offset;
         for (std::int64_t i = 0; i < count; ++i) {
           T& element = target[i * walk.strides[1][walk.dim - 1]];
-          element = convert<T>(to_float(element) + to_float(source[i * walk.strides[0][walk.dim - 1]]));
+          element = convert<T>(convert<float>(element) + convert<float>(source[i * walk.strides[0][walk.dim - 1]]));
         }
       });
     }
