@@ -11,6 +11,8 @@
 #include "ops/check.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/attention_activation.h"
+#include "ops/precision.h"
+#include "ops/rounded_weights.h"
 
 namespace polygrad {
 namespace {
@@ -305,11 +307,18 @@ void backward(const char* op, const Saved& saved, const TensorRef& q, const Tens
                 joined_heads(grad, saved.d.heads), gradients);
 }
 
+// The values that products in bf16 see, as f32.
+Tensor rounded_to_f32(const Tensor& x) { return x.to(DType::bf16).to(DType::f32); }
+
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionParams& params,
                  const AttentionMasks& masks) {
   const char* op = "attention";
+  if (computes_in_bf16(q) && computes_in_bf16(k) && computes_in_bf16(v)) {
+    const PrecisionGuard wide(Precision::f32);
+    return attention(rounded_to_f32(q), rounded_to_f32(k), rounded_to_f32(v), params, masks).to(DType::bf16);
+  }
   const Dimensions d = check_heads(op, q, k);
   check_value(op, k, v);
   check_masks(op, masks, q, d);
@@ -346,6 +355,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 
 Tensor attention_qkv(const Tensor& qkv, const AttentionParams& params, const AttentionMasks& masks) {
   const char* op = "attention_qkv";
+  if (computes_in_bf16(qkv)) {
+    const PrecisionGuard wide(Precision::f32);
+    return attention_qkv(rounded_to_f32(qkv), params, masks).to(DType::bf16);
+  }
   const Dimensions d = check_packed(op, qkv);
   check_masks(op, masks, qkv, d);
   check_params(op, params);

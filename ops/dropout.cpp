@@ -20,6 +20,11 @@ Kernel kernel_of(const char* op, const Tensor& x, Kernel DropoutKernels::*entry)
   return kernel;
 }
 
+// These only move and scale elements: bf16 will do.
+void check_stored(const char* op, const Tensor& x) {
+  if (!x.defined() || x.dtype() != DType::bf16) check_floating(op, x);
+}
+
 void check_probability(const char* op, double p) {
   if (!(p >= 0 && p < 1)) {
     throw ValueError(format("[{}] p = {}; expected a probability of dropping, 0 <= p < 1", op, p));
@@ -45,7 +50,7 @@ Tensor apply_drop_path(const Tensor& x, const DropoutStream& stream) {
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
-  check_floating("dropout", x);
+  check_stored("dropout", x);
   check_probability("dropout", p);
   const DropoutStream stream = dropout_stream(p, generator.take());
   if (p == 0) return x;
@@ -54,7 +59,7 @@ Tensor dropout(const Tensor& x, double p, Generator& generator) {
 }
 
 Tensor drop_path(const Tensor& x, double p, Generator& generator) {
-  check_floating("drop_path", x);
+  check_stored("drop_path", x);
   check_probability("drop_path", p);
   const DropoutStream stream = dropout_stream(p, generator.take());
   if (p == 0) return x;
@@ -70,7 +75,7 @@ Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, G
     throw ShapeError(format("[residual_add] shapes differ: x {}, branch {}; nothing is broadcast here",
                             to_string(x.shape()), to_string(branch.shape())));
   }
-  check_same_dtype("residual_add", x, branch);
+  if (x.dtype() != DType::f32 || branch.dtype() != DType::bf16) check_same_dtype("residual_add", x, branch);
   check_same_device("residual_add", x, branch);
   if (drop_path_p > 0 && generator == nullptr) {
     throw ValueError(
@@ -83,10 +88,12 @@ Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, G
     Workspace workspace(x.device());
     kernel_of("residual_add", x, &DropoutKernels::residual_add)(workspace, left.ref(), right.ref(), stream, y.ref());
   }
-  return record("residual_add", y, {x, branch}, [stream](const Tensor& g, NeededMask needed) -> Gradients {
-    const bool drops = stream.threshold > 0;
-    return {g, !needed[1] ? Tensor() : drops ? apply_drop_path(g, stream) : g};
-  });
+  return record("residual_add", y, {x, branch},
+                [stream, branch_dtype = branch.dtype()](const Tensor& g, NeededMask needed) -> Gradients {
+                  if (!needed[1]) return {g, Tensor()};
+                  const Tensor grad = g.to(branch_dtype);
+                  return {g, stream.threshold > 0 ? apply_drop_path(grad, stream) : grad};
+                });
 }
 
 }  // namespace polygrad

@@ -10,6 +10,7 @@
 #include "engine/workspace.h"
 #include "ops/check.h"
 #include "ops/kernels/matmul.h"
+#include "ops/rounded_weights.h"
 
 namespace polygrad {
 namespace {
@@ -26,6 +27,18 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b, const char
   check_floating(op, a, a_name);
   check_same_dtype(op, a, b, b_name);
   check_same_device(op, a, b);
+}
+
+// A parameter beside activations that are multiplied in bf16.
+void check_parameter(const char* op, const Tensor& x, const Tensor& parameter, const char* name) {
+  check_defined(op, parameter, name);
+  check_same_device(op, x, parameter);
+  if (parameter.dtype() != DType::f32) {
+    throw DTypeError(
+        format("[{}] wrong dtype: {} is {}, x {}; under a PrecisionGuard expected f32, which the product "
+               "rounds itself",
+               op, name, describe(parameter), describe(x)));
+  }
 }
 
 // --- matrices as kernels want them ----------------------------------------------------------------------------------
@@ -102,7 +115,8 @@ SavedTensor save_for(const Tensor& other, const Tensor& factor, const char* name
 // --- linear ---------------------------------------------------------------------------------------------------------
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_operands(op, x, weight, "x", "weight");
+  const bool narrow = computes_in_bf16(x);
+  narrow ? check_parameter(op, x, weight, "weight") : check_operands(op, x, weight, "x", "weight");
   if (weight.dim() != 2) {
     throw ShapeError(format("[{}] weight must be a matrix: x {}, weight {}; expected (out, in)", op,
                             to_string(x.shape()), to_string(weight.shape())));
@@ -114,11 +128,16 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
                op, to_string(x.shape()), to_string(weight.shape()), weight.size(1)));
   }
   if (!bias.defined()) return;
-  check_operands(op, x, bias, "x", "bias");
+  narrow ? check_parameter(op, x, bias, "bias") : check_operands(op, x, bias, "x", "bias");
   if (bias.dim() != 1 || bias.size(0) != weight.size(0)) {
     throw ShapeError(format("[{}] bias does not fit the weight: bias {}, weight {}; expected bias ({})", op,
                             to_string(bias.shape()), to_string(weight.shape()), weight.size(0)));
   }
+}
+
+// Of a parameter's gradient: f32 where activations are bf16.
+TensorOptions parameter_options(const Tensor& grad) {
+  return {.dtype = grad.dtype() == DType::bf16 ? DType::f32 : grad.dtype(), .device = grad.device()};
 }
 
 Shape linear_shape(const Tensor& x, const Tensor& weight) {
@@ -127,25 +146,45 @@ Shape linear_shape(const Tensor& x, const Tensor& weight) {
   return shape;
 }
 
-// What the gradients of x and weight read: the weight and x.
+// x as the product reads it: its rows, in bf16 where the product is (then contiguous).
+Tensor linear_input(const Tensor& x, bool narrow) { return as_rows(narrow ? rounded(x).contiguous() : x); }
+
+// What the gradients of x and weight read: the weight and, of x, what was multiplied.
 struct LinearSaved {
   SavedTensor x, weight;
   Shape x_shape;
-  LinearSaved(const Tensor& x, const Tensor& weight)
-      : x(save_for(weight, x, "x")), weight(save_for(x, weight, "weight")), x_shape(x.shape()) {}
+  DType x_dtype;
+  LinearSaved(const Tensor& x, const Tensor& multiplied, const Tensor& weight)
+      : x(save_for(weight, multiplied, "x")),
+        weight(save_for(x, weight, "weight")),
+        x_shape(x.shape()),
+        x_dtype(x.dtype()) {}
 };
 
-// The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias. The bias gradient is left to the caller.
+// The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias; bf16 where the forward was. The bias
+// gradient is left to the caller.
 Gradients linear_gradients(const char* op, const Tensor& grad, const LinearSaved& saved, NeededMask needed) {
   Gradients gradients(3);
+  const bool narrow = grad.dtype() == DType::bf16;
   if (needed[0]) {  // grad weight: (rows, out) x (out, in)
-    const Tensor matrix = as_matrices(saved.weight.get());
-    const Tensor flat = product(op, grad.ref(), matrix.ref(), {grad.size(0), matrix.size(1)}, grad.options());
+    const Tensor weight = saved.weight.get();
+    const Shape shape{grad.size(0), weight.size(1)};
+    const TensorOptions options{.dtype = saved.x_dtype, .device = grad.device()};
+    Tensor flat;
+    if (narrow) {
+      flat = Tensor::empty(shape, options);
+      Workspace workspace(grad.device());
+      kernel_of(op, grad.device(), &MatmulKernels::linear_packed)(
+          workspace, grad.contiguous().ref(), packed_weight(op, weight, false).ref(), TensorRef{}, flat.ref());
+    } else {
+      flat = product(op, grad.ref(), as_matrices(weight).ref(), shape, options);
+    }
     gradients[0] = make_view(flat, saved.x_shape, saved.x_shape.contiguous_strides(), 0);
   }
   if (needed[1]) {  // gradᵀ x: (out, rows) x (rows, in)
     const Tensor rows = as_rows(saved.x.get());
-    gradients[1] = product(op, transposed(grad.ref()), rows.ref(), {grad.size(1), rows.size(1)}, grad.options());
+    gradients[1] =
+        product(op, transposed(grad.ref()), rows.ref(), {grad.size(1), rows.size(1)}, parameter_options(grad));
   }
   return gradients;
 }
@@ -155,7 +194,9 @@ TensorRef optional_ref(const Tensor& x) { return x.defined() ? x.ref() : TensorR
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  check_operands("matmul", a, b, "a", "b");
+  // Under a PrecisionGuard each factor may be f32 or bf16.
+  const bool narrow = computes_in_bf16(a) && computes_in_bf16(b);
+  narrow ? check_same_device("matmul", a, b) : check_operands("matmul", a, b, "a", "b");
   const auto fail = [&](const char* what) {
     throw ShapeError(
         format("[matmul] {}: {} and {}; expected (..., m, k) and (..., k, n), with leading sizes that are "
@@ -174,19 +215,21 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
 
-  const Tensor y = multiply("matmul", as_matrices(a).ref(), as_matrices(b).ref(), batch, shape, a.options());
+  const Tensor left = narrow ? rounded(a) : a, right = narrow ? rounded(b) : b;
+  const Tensor y = multiply("matmul", as_matrices(left).ref(), as_matrices(right).ref(), batch, shape, left.options());
   return record("matmul", y, {a, b},
-                [batch, a_shape = a.shape(), b_shape = b.shape(), saved_a = save_for(b, a, "a"),
-                 saved_b = save_for(a, b, "b")](const Tensor& g, NeededMask needed) -> Gradients {
+                [batch, a_shape = a.shape(), b_shape = b.shape(), a_options = a.options(), b_options = b.options(),
+                 saved_a = save_for(b, left, "a"),
+                 saved_b = save_for(a, right, "b")](const Tensor& g, NeededMask needed) -> Gradients {
                   const Tensor grad = as_matrices(g);
                   Gradients gradients(2);
                   if (needed[0]) {
                     const Tensor b = as_matrices(saved_b.get());
-                    gradients[0] = multiply("matmul", grad.ref(), transposed(b.ref()), batch, a_shape, g.options());
+                    gradients[0] = multiply("matmul", grad.ref(), transposed(b.ref()), batch, a_shape, a_options);
                   }
                   if (needed[1]) {
                     const Tensor a = as_matrices(saved_a.get());
-                    gradients[1] = multiply("matmul", transposed(a.ref()), grad.ref(), batch, b_shape, g.options());
+                    gradients[1] = multiply("matmul", transposed(a.ref()), grad.ref(), batch, b_shape, b_options);
                   }
                   return gradients;
                 });
@@ -194,55 +237,69 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear("linear", x, weight, bias);
-  const Tensor input = as_rows(x), matrix = as_matrices(weight);
+  const bool narrow = computes_in_bf16(x);
+  const Tensor input = linear_input(x, narrow);
   const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
-  Tensor y = Tensor::empty(linear_shape(x, weight), x.options());
+  Tensor y = Tensor::empty(linear_shape(x, weight), narrow ? rounded_options(x) : x.options());
   {
     Workspace workspace(x.device());
-    kernel_of("linear", x.device(), &MatmulKernels::linear)(workspace, input.ref(), matrix.ref(), optional_ref(vector),
-                                                            as_rows(y).ref());
-  }
-  return record("linear", y, {x, weight, bias}, [saved = LinearSaved(x, weight)](const Tensor& g, NeededMask needed) {
-    const Tensor grad = as_rows(g);
-    Gradients gradients = linear_gradients("linear", grad, saved, needed);
-    if (needed[2]) {
-      gradients[2] = Tensor::empty({grad.size(1)}, g.options());
-      Workspace workspace(g.device());
-      kernel_of("linear", g.device(), &MatmulKernels::column_sums)(workspace, grad.contiguous().ref(),
-                                                                   gradients[2].ref());
+    if (narrow) {
+      kernel_of("linear", x.device(), &MatmulKernels::linear_packed)(
+          workspace, input.ref(), packed_weight("linear", weight, true).ref(), optional_ref(vector), as_rows(y).ref());
+    } else {
+      kernel_of("linear", x.device(), &MatmulKernels::linear)(workspace, input.ref(), as_matrices(weight).ref(),
+                                                              optional_ref(vector), as_rows(y).ref());
     }
-    return gradients;
-  });
+  }
+  return record("linear", y, {x, weight, bias},
+                [saved = LinearSaved(x, narrow ? input : x, weight)](const Tensor& g, NeededMask needed) {
+                  const Tensor grad = as_rows(g);
+                  Gradients gradients = linear_gradients("linear", grad, saved, needed);
+                  if (needed[2]) {
+                    gradients[2] = Tensor::empty({grad.size(1)}, parameter_options(grad));
+                    Workspace workspace(g.device());
+                    kernel_of("linear", g.device(), &MatmulKernels::column_sums)(workspace, grad.contiguous().ref(),
+                                                                                 gradients[2].ref());
+                  }
+                  return gradients;
+                });
 }
 
 Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear("linear_gelu", x, weight, bias);
-  const Tensor input = as_rows(x), matrix = as_matrices(weight);
+  const bool narrow = computes_in_bf16(x);
+  const Tensor input = linear_input(x, narrow);
   const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
-  Tensor y = Tensor::empty(linear_shape(x, weight), x.options());
+  const TensorOptions options = narrow ? rounded_options(x) : x.options();
+  Tensor y = Tensor::empty(linear_shape(x, weight), options);
   // What the gradient needs: the argument of gelu.
-  const Tensor pre =
-      needs_grad({x, weight, bias}) ? Tensor::empty({input.size(0), weight.size(0)}, x.options()) : Tensor();
+  const Tensor pre = needs_grad({x, weight, bias}) ? Tensor::empty({input.size(0), weight.size(0)}, options) : Tensor();
   {
     Workspace workspace(x.device());
-    kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu)(
-        workspace, input.ref(), matrix.ref(), optional_ref(vector), optional_ref(pre), as_rows(y).ref());
+    if (narrow) {
+      kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu_packed)(
+          workspace, input.ref(), packed_weight("linear_gelu", weight, true).ref(), optional_ref(vector),
+          optional_ref(pre), as_rows(y).ref());
+    } else {
+      kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu)(
+          workspace, input.ref(), as_matrices(weight).ref(), optional_ref(vector), optional_ref(pre), as_rows(y).ref());
+    }
   }
-  return record(
-      "linear_gelu", y, {x, weight, bias},
-      [saved = LinearSaved(x, weight), saved_pre = SavedTensor(pre, "pre")](const Tensor& g, NeededMask needed) {
-        const Tensor pre = saved_pre.get();
-        Tensor grad_pre = empty_like(pre);
-        Tensor grad_bias = needed[2] ? Tensor::empty({pre.size(1)}, g.options()) : Tensor();
-        {
-          Workspace workspace(g.device());
-          kernel_of("linear_gelu", g.device(), &MatmulKernels::linear_gelu_backward)(
-              workspace, as_rows(g).contiguous().ref(), pre.ref(), grad_pre.ref(), optional_ref(grad_bias));
-        }
-        Gradients gradients = linear_gradients("linear_gelu", grad_pre, saved, needed);
-        gradients[2] = grad_bias;
-        return gradients;
-      });
+  return record("linear_gelu", y, {x, weight, bias},
+                [saved = LinearSaved(x, narrow ? input : x, weight), saved_pre = SavedTensor(pre, "pre")](
+                    const Tensor& g, NeededMask needed) {
+                  const Tensor pre = saved_pre.get();
+                  Tensor grad_pre = empty_like(pre);
+                  Tensor grad_bias = needed[2] ? Tensor::empty({pre.size(1)}, parameter_options(g)) : Tensor();
+                  {
+                    Workspace workspace(g.device());
+                    kernel_of("linear_gelu", g.device(), &MatmulKernels::linear_gelu_backward)(
+                        workspace, as_rows(g).contiguous().ref(), pre.ref(), grad_pre.ref(), optional_ref(grad_bias));
+                  }
+                  Gradients gradients = linear_gradients("linear_gelu", grad_pre, saved, needed);
+                  gradients[2] = grad_bias;
+                  return gradients;
+                });
 }
 
 }  // namespace polygrad

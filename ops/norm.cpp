@@ -8,13 +8,19 @@
 #include "engine/workspace.h"
 #include "ops/check.h"
 #include "ops/kernels/norm.h"
+#include "ops/rounded_weights.h"
 
 namespace polygrad {
 namespace {
 
-void check_parameter(const char* name, const Tensor& x, const Tensor& parameter) {
+void check_parameter(const char* name, const Tensor& x, const Tensor& parameter, bool narrow) {
   if (!parameter.defined()) return;
-  check_same_dtype("layer_norm", x, parameter);
+  if (!narrow) {
+    check_same_dtype("layer_norm", x, parameter);
+  } else if (parameter.dtype() != DType::f32) {
+    throw DTypeError(format("[layer_norm] wrong dtype: {} is {}, x {}; under a PrecisionGuard expected f32", name,
+                            describe(parameter), describe(x)));
+  }
   check_same_device("layer_norm", x, parameter);
   if (parameter.shape() != Shape{x.size(-1)}) {
     throw ShapeError(format("[layer_norm] {} does not fit: x {}, {} {}; expected {}, the last dimension of x", name,
@@ -34,20 +40,21 @@ TensorRef rows_of(const Tensor& t) {
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  check_floating("layer_norm", x);
+  const bool narrow = computes_in_bf16(x);
+  if (!narrow) check_floating("layer_norm", x);
   if (x.dim() == 0) throw ShapeError("[layer_norm] x has no dimensions: expected (..., D), got ()");
-  check_parameter("weight", x, weight);
-  check_parameter("bias", x, bias);
+  check_parameter("weight", x, weight, narrow);
+  check_parameter("bias", x, bias, narrow);
   if (!(eps >= 0)) throw ValueError(format("[layer_norm] eps must not be negative: got {}", eps));
   const NormKernels& kernels = norm_kernels(x.device().type);
   require_kernel("layer_norm", kernels.layer_norm != nullptr, x.device().type);
 
-  const Tensor input = kernel_input(x);
+  const Tensor input = kernel_input(narrow ? x.detach().to(DType::f32) : x);
   const Tensor scale = weight.defined() ? kernel_input(weight) : Tensor(),
                shift = bias.defined() ? kernel_input(bias) : Tensor();
   const std::int64_t rows = x.numel() / std::max<std::int64_t>(1, x.size(-1));
   const TensorOptions statistics{.dtype = DType::f64, .device = x.device()};
-  Tensor y = Tensor::empty(x.shape(), x.options());
+  Tensor y = Tensor::empty(x.shape(), narrow ? rounded_options(x) : x.options());
   Tensor mean = Tensor::empty({rows}, statistics), rstd = Tensor::empty({rows}, statistics);
   {
     Workspace workspace(x.device());
@@ -55,15 +62,15 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                        mean.ref(), rstd.ref());
   }
   return record("layer_norm", y, {x, weight, bias},
-                [mean, rstd, saved_x = SavedTensor(input, "x"),
+                [mean, rstd, x_dtype = x.dtype(), saved_x = SavedTensor(input, "x"),
                  saved_weight = needs_grad({x}) && scale.defined() ? SavedTensor(scale, "weight") : SavedTensor()](
                     const Tensor& g, NeededMask needed) -> Gradients {
                   const Tensor gradient = g.contiguous(), x = saved_x.get(),
                                weight = needed[0] ? saved_weight.get() : Tensor();  // only dx reads it
                   const NormKernels& kernels = norm_kernels(g.device().type);
                   require_kernel("layer_norm", kernels.layer_norm_backward != nullptr, g.device().type);
-                  const auto make = [&](bool wanted, const Shape& shape) {
-                    return wanted ? Tensor::empty(shape, g.options()) : Tensor();
+                  const auto make = [&](bool wanted, const Shape& shape) {  // all of the computation's dtype
+                    return wanted ? Tensor::empty(shape, x.options()) : Tensor();
                   };
                   Tensor dx = make(needed[0], x.shape()), dweight = make(needed[1], {x.size(-1)}),
                          dbias = make(needed[2], {x.size(-1)});
@@ -71,7 +78,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                   kernels.layer_norm_backward(workspace, rows_of(gradient), rows_of(x), ref_or_absent(weight),
                                               mean.ref(), rstd.ref(), dx.defined() ? rows_of(dx) : TensorRef{},
                                               ref_or_absent(dweight), ref_or_absent(dbias));
-                  return {dx, dweight, dbias};
+                  return {dx.defined() ? dx.to(x_dtype) : dx, dweight, dbias};
                 });
 }
 

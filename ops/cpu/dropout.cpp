@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "engine/philox.h"
 #include "ops/cpu/drop_path.h"
@@ -21,6 +22,19 @@ struct Samples {
   explicit Samples(const TensorRef& x)
       : count(x.dim == 0 ? 1 : x.sizes[0]), length(count == 0 ? 0 : x.numel() / count) {}
 };
+
+// What an element is computed in: bf16 is stored only.
+POLYGRAD_INLINE float load(BFloat16 x) { return widen(x); }
+POLYGRAD_INLINE float load(float x) { return x; }
+POLYGRAD_INLINE double load(double x) { return x; }
+POLYGRAD_INLINE void store(float value, BFloat16& to) { to = round_to_bfloat16(value); }
+POLYGRAD_INLINE void store(float value, float& to) { to = value; }
+POLYGRAD_INLINE void store(double value, double& to) { to = value; }
+
+template <class F>
+void dispatch_stored(DType dtype, const F& f) {
+  dtype == DType::bf16 ? f(BFloat16()) : dispatch_floating(dtype, f);
+}
 
 // The words of elements first ... first + count - 1 of a sample, in whole groups of 4; first is a multiple of 4.
 void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t first, std::int64_t count,
@@ -50,9 +64,10 @@ void for_pieces(const Samples& samples, const F& f) {
 
 void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y) {
   const Samples samples(x);
-  dispatch_floating(x.dtype, [&](auto element) {
+  dispatch_stored(x.dtype, [&](auto element) {
     using T = decltype(element);
-    const T scale = static_cast<T>(stream.scale);
+    using Computed = decltype(load(element));
+    const Computed scale = static_cast<Computed>(stream.scale);
     for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
       alignas(64) std::uint32_t words[kBlock];
       const T* from = x.as<const T>() + row * samples.length;
@@ -61,7 +76,7 @@ void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const 
         const std::int64_t count = std::min(kBlock, end - block);
         draw_block(stream, stream.first_sample + row, block, count, words);
         for (std::int64_t j = 0; j < count; ++j) {
-          to[block + j] = (words[j] >> 8) < stream.threshold ? T(0) : from[block + j] * scale;
+          store((words[j] >> 8) < stream.threshold ? Computed(0) : load(from[block + j]) * scale, to[block + j]);
         }
       }
     });
@@ -70,37 +85,46 @@ void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const 
 
 void drop_path(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y) {
   const Samples samples(x);
-  dispatch_floating(x.dtype, [&](auto element) {
+  dispatch_stored(x.dtype, [&](auto element) {
     using T = decltype(element);
-    const T scale = static_cast<T>(stream.scale);
+    using Computed = decltype(load(element));
+    const Computed scale = static_cast<Computed>(stream.scale);
     for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
       const T* from = x.as<const T>() + row * samples.length;
       T* to = y.as<T>() + row * samples.length;
       if (keeps_sample(stream, row)) {
-        for (std::int64_t j = first; j < end; ++j) to[j] = from[j] * scale;
+        for (std::int64_t j = first; j < end; ++j) store(load(from[j]) * scale, to[j]);
       } else {
-        std::fill(to + first, to + end, T(0));
+        std::fill(to + first, to + end, T{});
       }
     });
   });
 }
 
+// branch is x's dtype, or bf16 beside f32.
+template <class T, class Branch>
+void residual_add_as(const TensorRef& x, const TensorRef& branch, const DropoutStream& stream, const TensorRef& y) {
+  const Samples samples(x);
+  const T scale = static_cast<T>(stream.scale);
+  for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
+    const T* left = x.as<const T>() + row * samples.length;
+    const Branch* right = branch.as<const Branch>() + row * samples.length;
+    T* to = y.as<T>() + row * samples.length;
+    if (keeps_sample(stream, row)) {  // every sample for p = 0, with scale 1
+      for (std::int64_t j = first; j < end; ++j) to[j] = left[j] + load(right[j]) * scale;
+    } else {
+      std::copy(left + first, left + end, to + first);
+    }
+  });
+}
+
 void residual_add(Workspace&, const TensorRef& x, const TensorRef& branch, const DropoutStream& stream,
                   const TensorRef& y) {
-  const Samples samples(x);
-  dispatch_floating(x.dtype, [&](auto element) {
-    using T = decltype(element);
-    const T scale = static_cast<T>(stream.scale);
-    for_pieces(samples, [&](std::int64_t row, std::int64_t first, std::int64_t end) {
-      const T* left = x.as<const T>() + row * samples.length;
-      const T* right = branch.as<const T>() + row * samples.length;
-      T* to = y.as<T>() + row * samples.length;
-      if (keeps_sample(stream, row)) {  // every sample for p = 0, with scale 1
-        for (std::int64_t j = first; j < end; ++j) to[j] = left[j] + right[j] * scale;
-      } else {
-        std::copy(left + first, left + end, to + first);
-      }
-    });
+  if (x.dtype == DType::f32 && branch.dtype == DType::bf16)
+    return residual_add_as<float, BFloat16>(x, branch, stream, y);
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    residual_add_as<T, T>(x, branch, stream, y);
   });
 }
 

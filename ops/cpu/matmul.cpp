@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "ops/cpu/floating.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/kernels/unary_functors.h"
 
 namespace polygrad {
@@ -18,10 +20,10 @@ constexpr std::int64_t kSumCols = 1024;  // columns at once: the partial sum sta
 // --- from references to a product -----------------------------------------------------------------------------------
 
 // A batch of products, before its dimensions are merged.
-template <class T>
-Gemm<T> describe_product(const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+template <class T, class Out = T>
+Gemm<T, Out> describe_product(const TensorRef& a, const TensorRef& b, const TensorRef& out) {
   const int row = out.dim - 2, col = out.dim - 1;
-  Gemm<T> product;
+  Gemm<T, Out> product;
   product.m = out.sizes[row];
   product.n = out.sizes[col];
   product.k = a.sizes[col];
@@ -32,7 +34,7 @@ Gemm<T> describe_product(const TensorRef& a, const TensorRef& b, const TensorRef
   product.trans_b = right.transposed;
   product.a = a.as<const T>();
   product.b = b.as<const T>();
-  product.c = out.as<T>();
+  product.c = out.as<Out>();
   product.lda = left.leading;
   product.ldb = right.leading;
   product.ldc = result.leading;
@@ -58,8 +60,8 @@ Gemm<T> describe_product(const TensorRef& a, const TensorRef& b, const TensorRef
 
 // The innermost batch dimension becomes rows (one B for all: (batch, m, k) x (k, n)) or part of the sum (one C for all:
 // the gradient of such a B), where the matrices lie behind one another: one large product is faster than many small.
-template <class T>
-void fold_batch(Gemm<T>& product) {
+template <class T, class Out>
+void fold_batch(Gemm<T, Out>& product) {
   const int last = product.batch_dims - 1;
   if (last < 0) return;
   const std::int64_t size = product.batch_sizes[last], stride_a = product.batch_a[last];
@@ -84,9 +86,9 @@ void fold_batch(Gemm<T>& product) {
   }
 }
 
-template <class T>
+template <class T, class Out = T>
 void matmul_kernel(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
-  Gemm<T> product = describe_product<T>(a, b, out);
+  Gemm<T, Out> product = describe_product<T, Out>(a, b, out);
   fold_batch(product);
   gemm(workspace, product);
 }
@@ -160,13 +162,14 @@ void linear_gelu_kernel(Workspace& workspace, const TensorRef& x, const TensorRe
 
 // --- column sums ---------------------------------------------------------------------------------------------------
 
-// sums[j] = sum over i of row(i)[j], where row(i) is called once for each row and may compute it. Groups of kSumRows
-// rows are summed in T, the groups then in f64, both in order.
+// sums[j] = sum over i of row(i)[j], where row(i, ...) is called once for each row and may compute it, in the memory
+// for one row that it is given. Groups of kSumRows rows are summed in T, the groups then in f64, both in order.
 template <class T, class Row>
 void sum_rows(Workspace& workspace, std::int64_t rows, std::int64_t cols, T* sums, const Row& row) {
   const std::int64_t groups = (rows + kSumRows - 1) / kSumRows;
   T* partial = sums == nullptr ? nullptr : workspace.allocate<T>(groups * cols);
   parallel_for(0, groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    T computed[kSumCols];
     for (std::int64_t group = begin; group < end; ++group) {
       const std::int64_t last = std::min(rows, (group + 1) * kSumRows);
       for (std::int64_t col = 0; col < cols; col += kSumCols) {
@@ -174,7 +177,7 @@ void sum_rows(Workspace& workspace, std::int64_t rows, std::int64_t cols, T* sum
         T* __restrict total = sums == nullptr ? nullptr : partial + group * cols + col;
         if (total != nullptr) std::fill(total, total + width, T(0));
         for (std::int64_t i = group * kSumRows; i < last; ++i) {
-          const T* __restrict values = row(i, col, width);
+          const T* __restrict values = row(i, col, width, computed);
           if (total == nullptr) continue;
           for (std::int64_t j = 0; j < width; ++j) total[j] += values[j];
         }
@@ -196,7 +199,17 @@ void column_sums_kernel(Workspace& workspace, const TensorRef& x, const TensorRe
   const T* values = x.as<const T>();
   const std::int64_t cols = x.sizes[1];
   sum_rows<T>(workspace, x.sizes[0], cols, sums.as<T>(),
-              [=](std::int64_t i, std::int64_t col, std::int64_t) { return values + i * cols + col; });
+              [=](std::int64_t i, std::int64_t col, std::int64_t, T*) { return values + i * cols + col; });
+}
+
+void column_sums_bf16(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
+  const BFloat16* values = x.as<const BFloat16>();
+  const std::int64_t cols = x.sizes[1];
+  sum_rows<float>(workspace, x.sizes[0], cols, sums.as<float>(),
+                  [=](std::int64_t i, std::int64_t col, std::int64_t width, float* row) {
+                    widen(values + i * cols + col, row, width);
+                    return static_cast<const float*>(row);
+                  });
 }
 
 template <class T>
@@ -211,16 +224,83 @@ void linear_gelu_backward_kernel(Workspace& workspace, const TensorRef& grad_y, 
   const T *upper = grad_y.as<const T>(), *z = pre.as<const T>();
   T* result = grad_pre.as<T>();
   sum_rows<T>(workspace, pre.sizes[0], cols, grad_bias.as<T>(),
-              [=](std::int64_t i, std::int64_t col, std::int64_t width) {
+              [=](std::int64_t i, std::int64_t col, std::int64_t width, T*) {
                 const std::int64_t place = i * cols + col;
                 gelu_gradient_row(upper + place, z + place, result + place, width);
                 return static_cast<const T*>(result + place);
               });
 }
 
+// The bias gets the sums before the rounding.
+void linear_gelu_backward_bf16(Workspace& workspace, const TensorRef& grad_y, const TensorRef& pre,
+                               const TensorRef& grad_pre, const TensorRef& grad_bias) {
+  const std::int64_t cols = pre.sizes[1];
+  const BFloat16 *upper = grad_y.as<const BFloat16>(), *z = pre.as<const BFloat16>();
+  BFloat16* result = grad_pre.as<BFloat16>();
+  sum_rows<float>(workspace, pre.sizes[0], cols, grad_bias.as<float>(),
+                  [=](std::int64_t i, std::int64_t col, std::int64_t width, float* __restrict row) {
+                    const BFloat16 *g = upper + i * cols + col, *x = z + i * cols + col;
+                    for (std::int64_t j = 0; j < width; ++j) {
+                      row[j] = widen(g[j]) * functors::Gelu::derivative(widen(x[j]), 0.0f);
+                    }
+                    round_to_bfloat16(row, result + i * cols + col, width);
+                    return static_cast<const float*>(row);
+                  });
+}
+
+// --- products in bf16 by a packed weight ----------------------------------------------------------------------------
+
+void pack(Workspace&, const TensorRef& b, const TensorRef& packed) {
+  const std::int64_t k = b.sizes[0], n = b.sizes[1];
+  const MatrixLayout layout = matrix_layout(k, n, b.strides[0], b.strides[1]);
+  pack_bf16(layout.transposed, n, k, b.as<const float>(), layout.leading, packed.as<BFloat16>());
+}
+
+template <class Out>
+Gemm<BFloat16, Out> describe_packed(const TensorRef& x, const TensorRef& packed, const TensorRef& bias,
+                                    const TensorRef& y) {
+  Gemm<BFloat16, Out> product;
+  product.packed_b = true;
+  product.m = x.sizes[0];
+  product.k = x.sizes[1];
+  product.n = y.sizes[1];
+  product.a = x.as<const BFloat16>();
+  product.lda = product.k;
+  product.b = packed.as<const BFloat16>();
+  product.c = y.as<Out>();
+  product.ldc = product.n;
+  product.bias = bias.as<const float>();
+  return product;
+}
+
+void linear_packed(Workspace& workspace, const TensorRef& x, const TensorRef& packed, const TensorRef& bias,
+                   const TensorRef& y) {
+  if (y.dtype == DType::f32) return gemm(workspace, describe_packed<float>(x, packed, {}, y));
+  gemm(workspace, describe_packed<BFloat16>(x, packed, bias, y));
+}
+
+void linear_gelu_packed(Workspace& workspace, const TensorRef& x, const TensorRef& packed, const TensorRef& bias,
+                        const TensorRef& pre, const TensorRef& y) {
+  const auto product = describe_packed<BFloat16>(x, packed, bias, pre.present() ? pre : y);
+  BFloat16* result = y.as<BFloat16>();
+  const auto epilogue = [&](std::int64_t offset, std::int64_t rows, std::int64_t cols, std::int64_t) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const BFloat16* from = product.c + offset + i * product.ldc;
+      BFloat16* to = result + offset + i * product.ldc;
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < cols; ++j) to[j] = round_to_bfloat16(functors::Gelu::value(widen(from[j])));
+    }
+  };
+  gemm(workspace, product, epilogue);
+}
+
 // --- the table -----------------------------------------------------------------------------------------------------
 
 void matmul(Workspace& workspace, const TensorRef& a, const TensorRef& b, const TensorRef& out) {
+  if (a.dtype == DType::bf16) {
+    return out.dtype == DType::bf16 ? matmul_kernel<BFloat16>(workspace, a, b, out)
+                                    : matmul_kernel<BFloat16, float>(workspace, a, b, out);
+  }
   dispatch_floating(out.dtype, [&](auto zero) { matmul_kernel<decltype(zero)>(workspace, a, b, out); });
 }
 void linear(Workspace& workspace, const TensorRef& x, const TensorRef& weight, const TensorRef& bias,
@@ -234,18 +314,20 @@ void linear_gelu(Workspace& workspace, const TensorRef& x, const TensorRef& weig
 }
 void linear_gelu_backward(Workspace& workspace, const TensorRef& grad_y, const TensorRef& pre,
                           const TensorRef& grad_pre, const TensorRef& grad_bias) {
+  if (pre.dtype == DType::bf16) return linear_gelu_backward_bf16(workspace, grad_y, pre, grad_pre, grad_bias);
   dispatch_floating(pre.dtype, [&](auto zero) {
     linear_gelu_backward_kernel<decltype(zero)>(workspace, grad_y, pre, grad_pre, grad_bias);
   });
 }
 void column_sums(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
+  if (x.dtype == DType::bf16) return column_sums_bf16(workspace, x, sums);
   dispatch_floating(x.dtype, [&](auto zero) { column_sums_kernel<decltype(zero)>(workspace, x, sums); });
 }
 
 }  // namespace
 }  // namespace cpu
 
-const MatmulKernels cpu_matmul_kernels = {cpu::matmul, cpu::linear, cpu::linear_gelu, cpu::linear_gelu_backward,
-                                          cpu::column_sums};
+const MatmulKernels cpu_matmul_kernels = {cpu::matmul,      cpu::linear, cpu::linear_gelu,   cpu::linear_gelu_backward,
+                                          cpu::column_sums, cpu::pack,   cpu::linear_packed, cpu::linear_gelu_packed};
 
 }  // namespace polygrad

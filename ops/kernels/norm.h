@@ -1,7 +1,8 @@
 // The kernels of layer normalisation.
 //
 // Where this stands: between ops/norm.cpp (checks, gradients) and ops/cpu/norm.cpp. x, y, g and dx are contiguous
-// (rows, D) of one dtype, f32 or f64; weight, bias and their gradients (D); mean and rstd (rows), always f64.
+// (rows, D) of one dtype, f32 or f64; of f32 y and g may be bf16. weight, bias and their gradients (D), of x's dtype;
+// mean and rstd (rows), always f64.
 #pragma once
 
 #include "engine/workspace.h"

@@ -8,6 +8,7 @@
 #include "engine/generator.h"
 #include "engine/gradcheck.h"
 #include "engine/testing.h"
+#include "ops/precision.h"
 #include "tests/op_cases/op_case.h"
 
 namespace polygrad::testing {
@@ -153,12 +154,13 @@ reference::Array reference_of(const OpRow& row, Layout layout) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return polygrad::to_string(Shape(shape)); }
 
-// "" where `got` is close to `expected`; NaN only where NaN is expected.
-std::string compare(const reference::Array& expected, const reference::Array& got, double tolerance) {
+// "" where `got` is close to `expected`, within `tolerance` of the largest value or `least`; NaN only where NaN is
+// expected.
+std::string compare(const reference::Array& expected, const reference::Array& got, double tolerance, double least = 1) {
   if (expected.shape != got.shape) {
     return text("shape: expected ", shape_text(expected.shape), ", got ", shape_text(got.shape));
   }
-  double largest = 1;
+  double largest = least;
   for (double v : expected.data) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
   for (std::size_t i = 0; i < expected.data.size(); ++i) {
     const double want = expected.data[i], have = got.data[i];
@@ -290,6 +292,40 @@ std::string check_value(const OpRow& row) {
 
 std::string check_gradient(const OpRow& row) {
   return attempt("gradient", Layout::contiguous, [&] { return check_gradient(row, Layout::contiguous); });
+}
+
+std::string check_bf16(const OpRow& row, DType result) {
+  const auto check = [&]() -> std::string {
+    const PoisonGuard poison;
+    const Tensors inputs = make_inputs(row, Layout::transposed, DType::f32);
+    Tensors leaves;
+    std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(leaves),
+                 [](const Tensor& input) { return input.requires_grad(); });
+    const Tensor wide = row.run(inputs);
+    Tensor narrow;
+    {
+      const PrecisionGuard guard(Precision::bf16);
+      narrow = row.run(inputs);
+    }
+    if (!polygrad::is_floating(wide.dtype())) return compare(to_array(wide), to_array(narrow), 0);
+    if (narrow.dtype() != result && wide.dtype() == DType::f32) {
+      return text("the result's dtype is ", polygrad::to_string(narrow.dtype()), "; expected ",
+                  polygrad::to_string(result));
+    }
+    // Numbers that are sums of others' differences are as far off as those are.
+    constexpr double kLeast = 0.1;
+    std::string wrong = compare(to_array(wide), to_array(narrow), row.bf16_tolerance, kLeast);
+    if (!wrong.empty() || leaves.empty() || !row.gradient) return wrong;
+    const Tensor g = make_input({wide.shape().vec(), Fill::unit}, 99, Layout::transposed, DType::f32).detach();
+    const Tensors expected = grad(wide, leaves, g), got = grad(narrow, leaves, g.to(narrow.dtype()));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      wrong = compare(to_array(expected[i]), to_array(got[i]), row.bf16_tolerance, kLeast);
+      if (!wrong.empty()) return text("gradient of differentiable input ", i, ": ", wrong);
+    }
+    return "";
+  };
+  const std::string wrong = attempt("bf16", Layout::transposed, check);
+  return wrong.empty() ? "" : text(row.op, " (", row.name, "): ", wrong);
 }
 
 std::string check_undefined(const OpRow& row, std::size_t input) {

@@ -2,8 +2,9 @@
 //
 // For each row: the value against a naive f64 twin (tests/reference), f32 against f64, the gradient against central
 // differences in f64, each with inputs laid out contiguous, transposed and expanded, and with fresh memory poisoned by
-// NaN; and 16-bit leaves are refused by the call itself, or have the gradient that f32 has. The mutation test
-// multiplies each op's value or gradient by 1.001 and expects its rows to fail.
+// NaN; and 16-bit leaves are refused by the call itself, or have the gradient that f32 has. A second pass runs each row
+// under a PrecisionGuard, where the ops that multiply matrices give bf16. The mutation test multiplies each op's value
+// or gradient by 1.001 and expects its rows to fail.
 #pragma once
 
 #include <functional>
@@ -47,6 +48,7 @@ struct OpRow {
   double f64_tolerance = 1e-12;  // of the reference's largest value (at least 1)
   double f32_tolerance = 2e-6;   // likewise
   double gradient_tolerance = 1e-6;
+  double bf16_tolerance = 1e-2;  // of the largest value, and gradient, in f32
 };
 
 // One function per family, in tests/op_cases/<family>.cpp.
@@ -74,6 +76,8 @@ std::string check_row(const OpRow& row);
 // Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
 std::string check_value(const OpRow& row);
 std::string check_gradient(const OpRow& row);
+// Under PrecisionGuard(Precision::bf16): value and gradient against f32's; `result` is the dtype that it must have.
+std::string check_bf16(const OpRow& row, DType result);
 // Runs the op with one input undefined: "" where it works without, or throws ValueError saying which argument is
 // undefined.
 std::string check_undefined(const OpRow& row, std::size_t input);

@@ -12,8 +12,10 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/testing.h"
+#include "ops/precision.h"
 #include "tests/op_cases/op_case.h"
 #include "tests/support/paths.h"
+#include "tests/support/skip.h"
 
 using namespace polygrad;
 using namespace polygrad::testing;
@@ -29,7 +31,7 @@ std::string read_file(const std::filesystem::path& path) {
 
 // The functions that the headers of ops/ declare at the start of a line; operators and check_… are no ops.
 std::set<std::string> declared_ops() {
-  const std::set<std::string> kNoOps = {"check.h", "gemm_provider.h"};
+  const std::set<std::string> kNoOps = {"check.h", "gemm_provider.h", "rounded_weights.h"};
   const std::regex kDeclaration(
       R"((?:^|\n)(?:Tensor|void|double|AttentionNorms|std::pair<[^\n]*?>|std::vector<Tensor>) (\w+)\()");
   std::set<std::string> names;
@@ -103,6 +105,18 @@ TEST_CASE("every row of the op table passes") {
     const std::string wrong = check_row(row);
     CHECK_MESSAGE(wrong.empty(), wrong);
   }
+}
+
+TEST_CASE("under a PrecisionGuard every row stays near f32, and only what multiplies matrices gives bf16") {
+  if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
+  const std::set<std::string> kNarrow = {"linear", "linear_gelu", "matmul", "layer_norm", "attention", "attention_qkv"};
+  std::set<std::string> seen;
+  for (const OpRow& row : all_rows()) {
+    seen.insert(row.op);
+    const std::string wrong = check_bf16(row, kNarrow.count(row.op) ? DType::bf16 : DType::f32);
+    CHECK_MESSAGE(wrong.empty(), wrong);
+  }
+  for (const std::string& op : kNarrow) CHECK_MESSAGE(seen.count(op), "no row for " << op);
 }
 
 TEST_CASE("every public op has rows, among them empty, single and 7-row inputs somewhere") {
