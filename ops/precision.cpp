@@ -32,6 +32,13 @@ const char* to_string(Precision precision) {
   return "?";
 }
 
+Precision precision_named(const std::string& name) {
+  for (const Precision precision : {Precision::f32, Precision::bf16, Precision::f16}) {
+    if (name == to_string(precision)) return precision;
+  }
+  throw ValueError(format("[precision] \"{}\" is no precision; expected f32, bf16 or f16", name));
+}
+
 std::string precision_obstacle(Precision precision, Device device) {
   if (precision == Precision::f32) return "";
   if (device.type != DeviceType::cpu) {

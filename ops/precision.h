@@ -25,6 +25,8 @@ enum class Precision : std::uint8_t {
 
 // "f32", "bf16", "f16".
 const char* to_string(Precision precision);
+// The other way round. Throws ValueError for another name.
+Precision precision_named(const std::string& name);
 // Why products can't be computed in this precision here, and what to do; "" where they can.
 std::string precision_obstacle(Precision precision, Device device = {});
 

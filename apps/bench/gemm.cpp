@@ -12,17 +12,18 @@
 namespace polygrad::bench {
 
 std::string run_gemm(const GemmOptions& options, const Common& common) {
-  if (options.dtype != "f32") {
-    throw ValueError(format("[gemm] --dtype {}: this version multiplies f32 (and f64); expected f32", options.dtype));
-  }
+  const Precision precision = precision_of("[gemm] --dtype", options.dtype);
   if (options.m < 1 || options.k < 1 || options.n < 1) {
     throw ValueError(format("[gemm] --m {} --k {} --n {}: sizes must be positive", options.m, options.k, options.n));
   }
   const NoGradGuard no_grad;
+  const PrecisionGuard guard(precision);
   Generator generator(1);
   const auto factor = [&](std::int64_t rows, std::int64_t cols, bool turned) {
     const TensorOptions random{.generator = &generator};
-    return turned ? transpose(randn({cols, rows}, random), 0, 1) : randn({rows, cols}, random);
+    const Tensor values = turned ? randn({cols, rows}, random) : randn({rows, cols}, random);
+    const Tensor stored = precision == Precision::bf16 ? values.to(DType::bf16) : values;
+    return turned ? transpose(stored, 0, 1) : stored;
   };
   const Tensor a = factor(options.m, options.k, options.trans_a), b = factor(options.k, options.n, options.trans_b);
   const Ceiling ceiling;

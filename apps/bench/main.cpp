@@ -50,7 +50,7 @@ void add_gemm(CLI::App& app, CommandLine& line) {
   sub->add_option("--n", line.gemm.n, "columns of the result")->capture_default_str()->group(kShape);
   sub->add_flag("--trans-a", line.gemm.trans_a, "the first factor lies transposed in memory")->group(kShape);
   sub->add_flag("--trans-b", line.gemm.trans_b, "the second factor lies transposed in memory")->group(kShape);
-  sub->add_option("--dtype", line.gemm.dtype, "f32")->capture_default_str()->group(kHow);
+  sub->add_option("--dtype", line.gemm.dtype, "f32, bf16")->capture_default_str()->group(kHow);
 }
 
 void add_attention(CLI::App& app, CommandLine& line) {
@@ -79,7 +79,7 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--phi", options.phi, "attention.phi")->capture_default_str()->group(kHow);
   sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
-  sub->add_option("--precision", options.precision, "f32")->capture_default_str()->group(kHow);
+  sub->add_option("--precision", options.precision, "f32, bf16")->capture_default_str()->group(kHow);
   sub->add_flag("--profile", options.profile, "where the time goes, by op and by module, on stderr")->group(kMachine);
   sub->add_flag("!--no-shortcuts", options.shortcuts,
                 "compute the last block for all tokens, not the class token alone")

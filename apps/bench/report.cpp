@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "engine/error.h"
 #include "engine/format.h"
 #include "engine/parallel.h"
 
@@ -34,6 +35,18 @@ Report& Report::add(const std::string& key, const std::vector<double>& value) {
 }
 Report& Report::add(const Paired& paired) {
   return add("gflops", paired.gflops).add("ceiling_gflops", paired.ceiling_gflops).add("ratio", paired.ratio);
+}
+
+Precision precision_of(const char* flag, const std::string& name) {
+  std::string obstacle;
+  try {
+    const Precision precision = precision_named(name);
+    obstacle = precision_obstacle(precision);
+    if (obstacle.empty()) return precision;
+  } catch (const ValueError& error) {
+    obstacle = error.what();
+  }
+  throw ValueError(format("{} {}: {}", flag, name, obstacle));
 }
 
 void say(bool quiet, const std::string& text) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/bench/ceiling.h"
+#include "ops/precision.h"
 
 namespace polygrad::bench {
 
@@ -28,6 +29,9 @@ class Report {
   Report& append(const std::string& key, const std::string& json);
   std::string text_;
 };
+
+// The precision of that name; throws ValueError, naming the flag, for one that can't be had here.
+Precision precision_of(const char* flag, const std::string& name);
 
 // One line on stderr for people, unless `quiet`.
 void say(bool quiet, const std::string& text);

@@ -41,10 +41,7 @@ void say_profile(const Ceiling& ceiling, int steps, const std::function<double()
 }  // namespace
 
 std::string run_vit_step(const VitStepOptions& options, const Common& common) {
-  if (options.precision != "f32") {
-    throw ValueError(
-        format("[vit_step] --precision {}: this version trains in f32 only; expected f32", options.precision));
-  }
+  const Precision precision = precision_of("[vit_step] --precision", options.precision);
   if (options.batch < 1) throw ValueError(format("[vit_step] --batch {}: expected a positive number", options.batch));
   if (options.classes < 1 || options.image < 1) {
     throw ValueError(
@@ -77,6 +74,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
     const Batch batch = *data.loader->next();
     profile_mark("data");
     const double start = seconds();
+    const PrecisionGuard guard(precision);
     ForwardContext context;
     context.training = true;
     context.step = static_cast<std::int64_t>(losses.size());

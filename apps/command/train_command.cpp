@@ -176,11 +176,18 @@ ExitCode evaluate_checkpoint(const Flags& flags) {
   const std::unique_ptr<Model> model =
       build_model(config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
   load_checkpoint_weights(checkpoint, config.text("eval.weights"), *model);
+  // As the run computed, where this machine can: the weights are f32 anyway.
+  Precision precision = precision_named(config.text("train.precision"));
+  if (const std::string obstacle = precision_obstacle(precision); !obstacle.empty()) {
+    if (!flags.quiet) print_line(stderr, format("evaluating in f32: {}", obstacle));
+    precision = Precision::f32;
+  }
   std::vector<Prediction> predictions;
-  const EvalResult result = evaluate(
-      *model, part, info.preprocessing,
-      {.batch_size = config.integer("train.batch_size"), .workers = static_cast<int>(config.integer("data.workers"))},
-      &predictions);
+  const EvalResult result = evaluate(*model, part, info.preprocessing,
+                                     {.batch_size = config.integer("train.batch_size"),
+                                      .workers = static_cast<int>(config.integer("data.workers")),
+                                      .precision = precision},
+                                     &predictions);
   const std::string folder = flags.out.empty() ? evaluation_folder(checkpoint, info.state.step) : flags.out;
   if (!flags.quiet) {
     print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions go to {}", checkpoint, split,

@@ -126,7 +126,7 @@ const std::vector<ConfigKey>& config_keys() {
       number("train.clip_grad", "0", 0, kAny, "largest norm of all gradients together; 0: not clipped"),
       number("train.label_smoothing", "0", 0, 0.999, ""),
       number("train.ema_decay", "0", 0, 0.9999999, "of an average of the weights beside them; 0: none"),
-      choice("train.precision", "\"f32\"", "f32", "of matrix products and activations"),
+      choice("train.precision", "\"f32\"", "f32 bf16", "of matrix products and what they take and give; weights, their gradients and the loss stay f32"),
       integer("train.eval_every_steps", "null", 0, "evaluate on val every so many steps; 0: at the end only; null: after each epoch"),
       integer("train.checkpoint_every_steps", "null", 0, "0: at the end only; null: after each epoch"),
       free_at_resume(integer("train.keep_last", "3", 1, "checkpoints kept, beside the best")),

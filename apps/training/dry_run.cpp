@@ -45,7 +45,7 @@ std::string class_table(const Dataset& dataset) {
 }  // namespace
 
 std::string dry_run(const Config& config) {
-  parse_precision(config.text("train.precision"));
+  const Precision precision = parse_precision(config.text("train.precision"));
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   Rehearsal rehearsal(config, 0);
   const Experiment& experiment = rehearsal.experiment();
@@ -80,7 +80,7 @@ std::string dry_run(const Config& config) {
                  std::log(static_cast<double>(model.num_classes())), step.grad_norm);
   const EvalResult eval = evaluate(
       model, std::make_shared<Subset>(experiment.val ? experiment.val : experiment.train, std::vector<std::int64_t>{0}),
-      experiment.preprocessing, {.batch_size = batch_size});
+      experiment.preprocessing, {.batch_size = batch_size, .precision = precision});
   text += format("one evaluation batch: loss {:.4f}\n", eval.loss);
   text += format("operations: {:.3f} GFLOP of matrix products a training step, {} steps ({} an epoch)\n",
                  3e-9 * model_flops(model, batch_size) * static_cast<double>(accumulate), rehearsal.total_steps(),

@@ -61,6 +61,7 @@ std::string csv_field(const std::string& text) {
 EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
                     const EvalOptions& options, std::vector<Prediction>* predictions) {
   const NoGradGuard no_grad;
+  const PrecisionGuard precision(options.precision);
   Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
                           .workers = options.workers,
                           .transform = ImageTransform({.mean = preprocessing.mean, .stddev = preprocessing.stddev})});

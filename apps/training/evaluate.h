@@ -12,6 +12,7 @@
 #include "apps/training/metrics_log.h"
 #include "data/dataset.h"
 #include "models/zoo.h"
+#include "ops/precision.h"
 
 namespace polygrad {
 
@@ -31,6 +32,7 @@ struct Prediction {
 struct EvalOptions {
   std::int64_t batch_size = 128;
   int workers = 0;
+  Precision precision = Precision::f32;
 };
 
 // Of equal logits the lower class counts as predicted; a row with a NaN is wrong. `predictions` (may be null) is filled

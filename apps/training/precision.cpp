@@ -1,19 +1,19 @@
 #include "apps/training/precision.h"
 
 #include "engine/error.h"
-#include "engine/format.h"
 
 namespace polygrad {
 
 Precision parse_precision(const std::string& text) {
-  if (text == "f32") return Precision::f32;
-  if (text == "bf16" || text == "f16") {
-    throw ConfigError(
-        format("[config] train.precision: {} products are not available in this version; expected f32", text));
+  Precision precision;
+  try {
+    precision = precision_named(text);
+  } catch (const ValueError& error) {
+    throw ConfigError(std::string("[config] train.precision: ") + error.what());
   }
-  throw ConfigError(format("[config] train.precision: \"{}\" is no precision; expected f32", text));
+  const std::string obstacle = precision_obstacle(precision);
+  if (!obstacle.empty()) throw ConfigError("[config] train.precision: " + obstacle);
+  return precision;
 }
-
-const char* to_string(Precision) { return "f32"; }
 
 }  // namespace polygrad

@@ -1,14 +1,14 @@
-// Precision: in which dtype the matrix products of a training run are computed (train.precision).
+// train.precision: in which precision a run's matrix products are computed (ops/precision.h).
 #pragma once
 
 #include <string>
 
+#include "ops/precision.h"
+
 namespace polygrad {
 
-enum class Precision { f32 };
-
-// Throws ConfigError for a word that is no precision, and for one that this build can't compute in.
+// "f32", "bf16" or "f16". Throws ConfigError for another word, and for a precision that this machine, build or gemm
+// provider can't compute in, saying why.
 Precision parse_precision(const std::string& text);
-const char* to_string(Precision precision);
 
 }  // namespace polygrad

@@ -36,7 +36,8 @@ Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
                   {.seed = config.seed("seed"),
                    .accumulate = config.integer("train.accumulate"),
                    .clip_grad = config.number("train.clip_grad"),
-                   .mix = experiment_.mix}) {
+                   .mix = experiment_.mix,
+                   .precision = parse_precision(config.text("train.precision"))}) {
   loader_.start();
 }
 

@@ -67,6 +67,10 @@ TrainStep::Micro TrainStep::prepare(Batch batch, std::int64_t step, std::int64_t
   return result;
 }
 
+Tensor TrainStep::forward(const Micro& micro) const {
+  return model_.forward(micro.images, micro.context).to(DType::f32);  // the loss is f32's, whatever the products' dtype
+}
+
 Tensor TrainStep::loss_of(const Micro& micro, const Tensor& logits) const {
   if (micro.targets.defined()) return cross_entropy_soft(logits, micro.targets, {.reduction = Reduction::sum});
   return cross_entropy(logits, micro.labels,
@@ -80,7 +84,7 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
   try {  // the same again, looking at every result
     const AnomalyGuard anomaly;
     for (const Micro& micro : micros) {
-      mul(loss_of(micro, model_.forward(micro.images, micro.context)), 1.0 / static_cast<double>(samples)).backward();
+      mul(loss_of(micro, forward(micro)), 1.0 / static_cast<double>(samples)).backward();
     }
   } catch (const NumericError& error) {
     where = error.what();
@@ -93,6 +97,7 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
 }
 
 StepResult TrainStep::run(std::int64_t step, DataPosition position, const ScheduleValue& schedule) {
+  const PrecisionGuard precision(options_.precision);  // for the whole step: micro-batches share rounded weights
   const Sampler& sampler = loader_.sampler();
   const std::int64_t end = std::min(position.batch + options_.accumulate, sampler.batches_per_epoch());
   std::int64_t own = 0;
@@ -118,7 +123,7 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
     const std::int64_t first_sample = batch->offset - step_begin;
     micros.push_back(prepare(std::move(*batch), step, micro, first_sample));
     const Micro& current = micros.back();
-    const Tensor logits = model_.forward(current.images, current.context);
+    const Tensor logits = forward(current);
     const Tensor loss = loss_of(current, logits);
     const double value = static_cast<double>(loss.item<float>());
     if (!std::isfinite(value)) diverged(format("the loss is {}", value), step, schedule, micros, result.samples);

@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "models/optim/ema.h"
 #include "models/optim/optimizer.h"
+#include "ops/precision.h"
 
 namespace polygrad {
 
@@ -24,6 +25,7 @@ struct TrainStepOptions {
   std::int64_t accumulate = 1;  // micro-batches of a step; the epoch's last step may have fewer
   double clip_grad = 0;         // largest global norm; 0: no clipping
   MixOptions mix = {};          // its label_smoothing also holds without mixing
+  Precision precision = Precision::f32;
 };
 
 struct StepResult {
@@ -51,6 +53,7 @@ class TrainStep {
     ForwardContext context;
   };
   Micro prepare(Batch batch, std::int64_t step, std::int64_t micro, std::int64_t first_sample) const;
+  Tensor forward(const Micro& micro) const;
   Tensor loss_of(const Micro& micro, const Tensor& logits) const;  // summed over the micro-batch
   [[noreturn]] void diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
                              const std::vector<Micro>& micros, std::int64_t samples);

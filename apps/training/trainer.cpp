@@ -129,6 +129,7 @@ struct Trainer::Run {
   std::string lr_change;  // what an allowed change of the configuration does to the learning rate, for people
   bool full_marks = false, ran = false;
   TrainStepOptions step_options;
+  Precision precision = Precision::f32;
 };
 
 Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
@@ -136,7 +137,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
       experiment(std::move(parts)),
       options(std::move(choices)),
       communicator(options.communicator ? *options.communicator : single) {
-  parse_precision(config.text("train.precision"));
+  precision = parse_precision(config.text("train.precision"));
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   checkpoint = find_resume(options);
   if (options.overfit) {
@@ -164,7 +165,8 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   step_options = {.seed = seed,
                   .accumulate = config.integer("train.accumulate"),
                   .clip_grad = config.number("train.clip_grad"),
-                  .mix = experiment.mix};
+                  .mix = experiment.mix,
+                  .precision = precision};
   steps_per_epoch = optimizer_steps(loader->batches_per_epoch(), step_options.accumulate);
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
@@ -218,6 +220,7 @@ void Trainer::Run::report_start() {
       .add("device", "cpu")
       .add("threads", num_threads())
       .add("gemm", to_string(gemm_provider()))
+      .add("precision", to_string(precision))
       .add("seed", step_options.seed)
       .add("train_samples", experiment.train->size())
       .add("val_samples", experiment.val ? experiment.val->size() : 0)
@@ -231,7 +234,8 @@ void Trainer::Run::report_start() {
   say(describe(optimizer->groups()));
   say(format("data       {} training, {} validation, {} test images", experiment.train->size(),
              experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0));
-  say(format("machine    cpu, {} threads, products by {}", num_threads(), to_string(gemm_provider())));
+  say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
+             to_string(precision)));
   say(
       format("schedule   {} steps ({} an epoch) of {} x {} samples, lr {:.3g} by {}; chance level: loss {:.4f}, top-1 "
              "{:.2f} %",
@@ -356,9 +360,10 @@ void Trainer::Run::show_progress(const StepResult& step, double lr) {
 
 EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part) const {
   const bool average = config.text("eval.weights") == "ema" && experiment.average;
-  return evaluate(
-      average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
-      {.batch_size = config.integer("train.batch_size"), .workers = static_cast<int>(config.integer("data.workers"))});
+  return evaluate(average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
+                  {.batch_size = config.integer("train.batch_size"),
+                   .workers = static_cast<int>(config.integer("data.workers")),
+                   .precision = precision});
 }
 
 bool Trainer::Run::evaluate_now(const Trainer& trainer) {
@@ -482,6 +487,7 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
 Trainer::Trainer(Config config, TrainerOptions options) {
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   // What can be refused without reading the data is refused first.
+  parse_precision(config.text("train.precision"));
   TrainerOptions early = {.out = options.out, .resume = options.resume};
   find_resume(early);
   Experiment experiment = build_experiment(config);

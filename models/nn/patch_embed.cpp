@@ -45,7 +45,8 @@ Tensor PatchEmbed::forward(const Tensor& images, const ForwardContext&) const {
                             image_size_[0], image_size_[1], to_string(images.shape())));
   }
   const Tensor patches = patch_unfold(images, patch_size_[0], patch_size_[1]);  // (batch, tokens, channels*ph*pw)
-  return linear(patches, reshape(proj_.weight, {dim_, patches.size(-1)}), proj_.bias);
+  const Tensor embedded = linear(patches, reshape(proj_.weight, {dim_, patches.size(-1)}), proj_.bias);
+  return embedded.to(proj_.bias.dtype());  // the stream of tokens has the parameters' precision, not the products'
 }
 
 }  // namespace polygrad

@@ -6,6 +6,7 @@
 #include "engine/format.h"
 #include "ops/binary.h"
 #include "ops/copy.h"
+#include "ops/precision.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
 
@@ -127,6 +128,8 @@ Tensor Vit::pooled(const Tensor& x) const {
 
 Tensor Vit::classify(const Tensor& x) const {
   // The norm looks at one token at a time, so norming after the choice of the class token is the same, and cheaper.
+  // And so few rows that the scores are worth f32, whatever the precision of the products before.
+  const PrecisionGuard guard(Precision::f32);
   return head_.forward(norm_.forward(pooled(x)));
 }
 

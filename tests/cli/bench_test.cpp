@@ -7,8 +7,10 @@
 
 #include "apps/training/metrics_log.h"
 #include "engine/generator.h"
+#include "ops/precision.h"
 #include "tests/cli/program.h"
 #include "tests/data/file_bytes.h"
+#include "tests/support/skip.h"
 
 using namespace polygrad;
 using namespace polygrad::testing;
@@ -64,6 +66,17 @@ TEST_CASE("gemm: a line with its ceiling, for each number of threads") {
     CHECK(line["trans_a"] == true);
     check_positive(line, {"gflops", "ceiling_gflops", "ratio"});
   }
+}
+
+TEST_CASE("gemm and vit_step in bf16") {
+  if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
+  const nlohmann::json gemm = measure({"gemm", "--m", "100", "--k", "64", "--n", "48", "--trans-b", "--dtype", "bf16"});
+  CHECK(gemm["dtype"] == "bf16");
+  check_positive(gemm, {"gflops", "ceiling_gflops", "ratio"});
+  const nlohmann::json step = measure({"vit_step", "--model", "vit_tiny", "--image", "8", "--patch", "4", "--classes",
+                                       "3", "--batch", "2", "--phi", "x3", "--precision", "bf16"});
+  CHECK(step["precision"] == "bf16");
+  check_positive(step, {"step_ms", "ratio", "loss"});
 }
 
 TEST_CASE("attention: times, memory and a small error, with and without padding") {
@@ -177,18 +190,26 @@ TEST_CASE("wrong usage ends with code 2 and one line that says what") {
   check_fails({}, 2, "subcommand");
   check_fails({"gemm", "--m", "0"}, 2, "--m 0");
   check_fails({"gemm", "--m", "x"}, 2, "--m");
-  check_fails({"gemm", "--dtype", "bf16"}, 2, "--dtype bf16");
+  check_fails({"gemm", "--dtype", "f16"}, 2, "--dtype f16");
+  check_fails({"gemm", "--dtype", "half"}, 2, "--dtype half");
   check_fails({"gemm", "--threads", "0"}, 2, "--threads");
   check_fails({"attention", "--phi", "cube"}, 2, "unknown activation 'cube'");
   check_fails({"attention", "--path", "linear", "--phi", "x3"}, 2, "linear");
   check_fails({"attention", "--batch", "2", "--lengths", "1,2,3"}, 2, "--lengths");
   check_fails({"attention", "--scale", "12x"}, 2, "--scale 12x");
   check_fails({"vit_step", "--model", "vit_huge_indeed"}, 2, "vit_huge_indeed");
-  check_fails({"vit_step", "--precision", "bf16"}, 2, "--precision bf16");
+  check_fails({"vit_step", "--precision", "f16"}, 2, "--precision f16");
   check_fails({"vit_step", "--image", "0"}, 2, "--image 0");
   check_fails({"vit_step", "--data", "no/such/folder"}, 3, "no/such/folder");
   check_fails({"op", "--name", "gelo"}, 2, "--name gelo");
   check_fails({"op", "--shape", "3x"}, 2, "--shape 3x");
+}
+
+TEST_CASE("bf16 with the provider eigen is exit 2") {
+  setenv("POLYGRAD_GEMM", "eigen", 1);
+  check_fails({"gemm", "--dtype", "bf16"}, 2, "--dtype bf16: bf16 products on the CPU are oneDNN's");
+  check_fails({"vit_step", "--precision", "bf16"}, 2, "--precision bf16: bf16 products on the CPU are oneDNN's");
+  unsetenv("POLYGRAD_GEMM");
 }
 
 TEST_CASE("a device that is not there ends with code 6") { check_fails({"gemm", "--device", "cuda:7"}, 6, "[device]"); }

@@ -79,7 +79,7 @@ TEST_CASE("wrong usage is exit 2, one line that says what is meant, and no folde
       {{"--config", "fashion_mnist", "--set", "attention.phi=x", "--set", "attention.path=linear", "--set",
         "attention.dropout=0.1"},
        {"linear", "dropout"}},
-      {{"--config", "fashion_mnist", "--set", "train.precision=bf16"}, {"train.precision"}},
+      {{"--config", "fashion_mnist", "--set", "train.precision=f16"}, {"train.precision", "bf16"}},
       {{"--config", "fashion_mnist", "--set", "train.tensorboard=true"}, {"train.tensorboard"}},
       {{"--config", "fashion_mnist", "--set", "model.name=vit_tinny"}, {"vit_tinny", "vit_tiny"}},
       {{"--config", folder / "none.json"}, {"none.json"}},
@@ -96,6 +96,18 @@ TEST_CASE("wrong usage is exit 2, one line that says what is meant, and no folde
     for (const std::string& text : c.says) CHECK(contains(outcome.error_line(), text));
     CHECK_FALSE(exists(out));
   }
+}
+
+TEST_CASE("bf16 with the provider eigen is exit 2, and says what to do") {
+  const TemporaryFolder folder;
+  setenv("POLYGRAD_GEMM", "eigen", 1);
+  const Outcome outcome =
+      train({"--config", "fashion_mnist", "--set", "train.precision=bf16", "--out", folder / "run"});
+  unsetenv("POLYGRAD_GEMM");
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 2);
+  CHECK(contains(outcome.error_line(), "train.precision: bf16 products on the CPU are oneDNN's"));
+  CHECK_FALSE(exists(folder / "run"));
 }
 
 TEST_CASE("help, version and lists") {

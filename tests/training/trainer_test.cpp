@@ -15,6 +15,8 @@
 #include "engine/parallel.h"
 #include "engine/safetensors.h"
 #include "ops/gemm_provider.h"
+#include "ops/precision.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/training/small_run.h"
 
@@ -149,6 +151,48 @@ TEST_CASE("each provider of matrix products trains, with its own bits and the sa
     const std::vector<float> a = weights[0][i].second.to_vector<float>(), b = weights[1][i].second.to_vector<float>();
     for (std::size_t k = 0; k < a.size(); ++k) CHECK(std::abs(a[k] - b[k]) < 2e-3f);
   }
+}
+
+TEST_CASE("a run in bf16: resumed to the last byte, the same for any threads, f32 in its files") {
+  if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
+  const std::vector<std::string> narrow = with(kAllOn, {"train.precision=bf16", "train.accumulate=2"});
+  const RunFiles expected = run_whole(with(narrow, {"threads=1"}));
+  CHECK(run_whole(with(narrow, {"threads=2"})) == expected);
+  CHECK(run_whole(with(narrow, {"threads=16"})) == expected);
+  CHECK_FALSE(run_whole(with(kAllOn, {"train.accumulate=2"})) == expected);
+
+  const Config config = small_config(narrow);
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/run";
+  CHECK(run(config, path, "auto", 5).status == "stopped");
+  const TrainResult result = run(config, path, "auto");
+  CHECK(result.status == "done");
+  CHECK(files_of(path) == expected);
+  CHECK(current_precision() == Precision::f32);
+  for (const auto& [name, tensor] : load_safetensors(path + "/checkpoints/latest/model.safetensors")) {
+    CHECK(tensor.dtype() == DType::f32);
+  }
+  for (const MetricsRow& row : read_metrics(path + "/metrics.jsonl")) {
+    if (row.event() == "start") CHECK(*row.json().find("precision") == JsonValue::text("bf16"));
+  }
+  CHECK_THROWS_WITH_AS(run(small_config(with(kAllOn, {"train.accumulate=2"})), path, "auto"),
+                       doctest::Contains("train.precision"), ConfigError);
+}
+
+TEST_CASE("a run in a precision that can't be had is refused before anything else") {
+  const TemporaryFolder folder;
+  const GemmProvider before = gemm_provider();
+  set_gemm_provider(GemmProvider::eigen);
+  const Config config = small_config({"train.precision=bf16"});
+  std::string got;
+  try {
+    run(config, folder.path() + "/run");
+  } catch (const ConfigError& error) {
+    got = error.what();
+  }
+  set_gemm_provider(before);
+  CHECK(got.rfind("[config] train.precision: bf16 products on the CPU are oneDNN's", 0) == 0);
+  CHECK_FALSE(std::filesystem::exists(folder.path() + "/run"));
 }
 
 TEST_CASE("accumulating 4 + 4 + 2 samples is a batch of 10") {
