@@ -13,6 +13,9 @@
 
 namespace polygrad::lanes {
 
+// Where the machine's vectors are shorter, GCC remarks that a function would return these in another way. All are inline.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 using Double8 = double __attribute__((vector_size(64)));
 using Float8 = float __attribute__((vector_size(32)));
 using Float16 = float __attribute__((vector_size(64)));
