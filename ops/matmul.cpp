@@ -29,18 +29,6 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b, const char
   check_same_device(op, a, b);
 }
 
-// A parameter beside activations that are multiplied in bf16.
-void check_parameter(const char* op, const Tensor& x, const Tensor& parameter, const char* name) {
-  check_defined(op, parameter, name);
-  check_same_device(op, x, parameter);
-  if (parameter.dtype() != DType::f32) {
-    throw DTypeError(
-        format("[{}] wrong dtype: {} is {}, x {}; under a PrecisionGuard expected f32, which the product "
-               "rounds itself",
-               op, name, describe(parameter), describe(x)));
-  }
-}
-
 // --- matrices as kernels want them ----------------------------------------------------------------------------------
 
 // x itself where its last two dimensions are a matrix by rows or columns, else a contiguous copy. Not recorded.
@@ -115,8 +103,12 @@ SavedTensor save_for(const Tensor& other, const Tensor& factor, const char* name
 // --- linear ---------------------------------------------------------------------------------------------------------
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const bool narrow = computes_in_bf16(x);
-  narrow ? check_parameter(op, x, weight, "weight") : check_operands(op, x, weight, "x", "weight");
+  const auto check_parameter = [&](const Tensor& parameter, const char* name) {
+    if (!computes_in_bf16(x)) check_floating(op, x);
+    check_parameter_dtype(op, x, parameter, name);
+    check_same_device(op, x, parameter, name);
+  };
+  check_parameter(weight, "weight");
   if (weight.dim() != 2) {
     throw ShapeError(format("[{}] weight must be a matrix: x {}, weight {}; expected (out, in)", op,
                             to_string(x.shape()), to_string(weight.shape())));
@@ -128,7 +120,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
                op, to_string(x.shape()), to_string(weight.shape()), weight.size(1)));
   }
   if (!bias.defined()) return;
-  narrow ? check_parameter(op, x, bias, "bias") : check_operands(op, x, bias, "x", "bias");
+  check_parameter(bias, "bias");
   if (bias.dim() != 1 || bias.size(0) != weight.size(0)) {
     throw ShapeError(format("[{}] bias does not fit the weight: bias {}, weight {}; expected bias ({})", op,
                             to_string(bias.shape()), to_string(weight.shape()), weight.size(0)));

@@ -13,14 +13,9 @@
 namespace polygrad {
 namespace {
 
-void check_parameter(const char* name, const Tensor& x, const Tensor& parameter, bool narrow) {
+void check_parameter(const char* name, const Tensor& x, const Tensor& parameter) {
   if (!parameter.defined()) return;
-  if (!narrow) {
-    check_same_dtype("layer_norm", x, parameter);
-  } else if (parameter.dtype() != DType::f32) {
-    throw DTypeError(format("[layer_norm] wrong dtype: {} is {}, x {}; under a PrecisionGuard expected f32", name,
-                            describe(parameter), describe(x)));
-  }
+  check_parameter_dtype("layer_norm", x, parameter, name);
   check_same_device("layer_norm", x, parameter);
   if (parameter.shape() != Shape{x.size(-1)}) {
     throw ShapeError(format("[layer_norm] {} does not fit: x {}, {} {}; expected {}, the last dimension of x", name,
@@ -43,8 +38,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   const bool narrow = computes_in_bf16(x);
   if (!narrow) check_floating("layer_norm", x);
   if (x.dim() == 0) throw ShapeError("[layer_norm] x has no dimensions: expected (..., D), got ()");
-  check_parameter("weight", x, weight, narrow);
-  check_parameter("bias", x, bias, narrow);
+  check_parameter("weight", x, weight);
+  check_parameter("bias", x, bias);
   if (!(eps >= 0)) throw ValueError(format("[layer_norm] eps must not be negative: got {}", eps));
   const NormKernels& kernels = norm_kernels(x.device().type);
   require_kernel("layer_norm", kernels.layer_norm != nullptr, x.device().type);

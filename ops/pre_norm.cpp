@@ -10,6 +10,7 @@
 #include "ops/check.h"
 #include "ops/dropout_stream.h"
 #include "ops/kernels/pre_norm.h"
+#include "ops/rounded_weights.h"
 
 namespace polygrad {
 namespace {
@@ -24,14 +25,18 @@ Kernel kernel_of(const char* op, const Tensor& x, Kernel PreNormKernels::*entry)
 
 // --- checks ---------------------------------------------------------------------------------------------------------
 
+void check_width(const char* op, const Tensor& x, const char* name) {
+  if (x.dim() == 0) throw ShapeError(format("[{}] {} has no dimensions: expected (..., D), got ()", op, name));
+}
+
 void check_rows(const char* op, const Tensor& x, const char* name) {
   check_floating(op, x, name);
-  if (x.dim() == 0) throw ShapeError(format("[{}] {} has no dimensions: expected (..., D), got ()", op, name));
+  check_width(op, x, name);
 }
 
 void check_parameter(const char* op, const Tensor& x, const Tensor& parameter, const char* name,
                      const Shape& expected) {
-  check_same_dtype(op, x, parameter, name);
+  check_parameter_dtype(op, x, parameter, name);
   check_same_device(op, x, parameter, name);
   if (parameter.shape() != expected) {
     throw ShapeError(format("[{}] {} does not fit: x {}, {} {}; expected {}", op, name, to_string(x.shape()), name,
@@ -120,14 +125,28 @@ class NormForBackward {
 };
 
 struct SavedLinear {
-  Tensor weight, bias;
-  explicit SavedLinear(const LinearParameters& linear)
-      : weight(kernel_input(linear.weight)), bias(kernel_input(linear.bias)) {}
-  RowLinear refs() const { return {weight.ref(), bias.ref()}; }
+  Tensor weight, bias, packed;
+  // `narrow`: for products in bf16.
+  SavedLinear(const char* op, const LinearParameters& linear, bool narrow)
+      : weight(kernel_input(linear.weight)),
+        bias(kernel_input(linear.bias)),
+        packed(narrow ? packed_weight(op, weight, true) : Tensor()) {}
+  RowLinear refs() const { return {weight.ref(), bias.ref(), ref_or_absent(packed)}; }
+};
+
+// The same for a backward, which multiplies by the weight itself.
+struct LinearForBackward {
+  Tensor weight, packed;
+  LinearForBackward(const char* op, const SavedTensor& saved, bool narrow)
+      : weight(saved.get()), packed(narrow ? packed_weight(op, weight, false) : Tensor()) {}
+  RowLinear refs() const { return {weight.ref(), {}, ref_or_absent(packed)}; }
 };
 
 // A fresh gradient where it is needed.
 Tensor gradient_if(bool needed, const Tensor& like) { return needed ? empty_like(like) : Tensor(); }
+Tensor bias_gradient_if(bool needed, const Tensor& weight) {
+  return needed ? Tensor::empty({weight.size(0)}, weight.options()) : Tensor();
+}
 
 }  // namespace
 
@@ -136,26 +155,28 @@ Tensor pre_norm_linear(const Tensor& x, const NormParameters& norm, const Linear
   check_rows(op, x, "x");
   check_norm(op, x, norm);
   check_linear(op, x, linear, "linear", x.size(-1), -1);
+  const bool narrow = computes_in_bf16(x);
   const SavedNorm saved_norm(x, norm);
-  const SavedLinear saved_linear(linear);
+  const SavedLinear saved_linear(op, linear, narrow);
   Shape shape = x.shape();
   shape[shape.dim() - 1] = linear.weight.size(0);
-  Tensor y = Tensor::empty(shape, x.options());
+  Tensor y = Tensor::empty(shape, narrow ? rounded_options(x) : x.options());
   {
     Workspace workspace(x.device());
     kernel_of(op, x, &PreNormKernels::linear)(workspace, saved_norm.refs(), saved_linear.refs(), rows_of(y));
   }
   return record(op, y, {x, norm.weight, norm.bias, linear.weight, linear.bias},
-                [held = NormForBackward(saved_norm), saved_weight = SavedTensor(saved_linear.weight, "linear.weight")](
-                    const Tensor& g, NeededMask needed) -> Gradients {
+                [held = NormForBackward(saved_norm), saved_weight = SavedTensor(saved_linear.weight, "linear.weight"),
+                 narrow](const Tensor& g, NeededMask needed) -> Gradients {
                   const auto norm = held.get();
-                  const Tensor grad = g.contiguous(), weight = saved_weight.get();
+                  const Tensor grad = g.contiguous();
+                  const LinearForBackward linear("pre_norm_linear", saved_weight, narrow);
                   Gradients out = {gradient_if(needed[0], norm.x), gradient_if(needed[1], norm.weight),
-                                   gradient_if(needed[2], norm.bias), gradient_if(needed[3], weight),
-                                   needed[4] ? Tensor::empty({weight.size(0)}, g.options()) : Tensor()};
+                                   gradient_if(needed[2], norm.bias), gradient_if(needed[3], linear.weight),
+                                   bias_gradient_if(needed[4], linear.weight)};
                   Workspace workspace(g.device());
                   kernel_of("pre_norm_linear", g, &PreNormKernels::linear_backward)(
-                      workspace, norm.refs(), {weight.ref(), {}}, rows_of(grad),
+                      workspace, norm.refs(), linear.refs(), rows_of(grad),
                       {out[0].defined() ? rows_of(out[0]) : TensorRef{}, ref_or_absent(out[1]), ref_or_absent(out[2])},
                       {ref_or_absent(out[3]), ref_or_absent(out[4])});
                   return out;
@@ -165,7 +186,9 @@ Tensor pre_norm_linear(const Tensor& x, const NormParameters& norm, const Linear
 Tensor linear_residual(const Tensor& residual, const Tensor& x, const LinearParameters& linear,
                        const BranchDrop& drop) {
   const char* op = "linear_residual";
-  check_rows(op, x, "x");
+  const bool narrow = computes_in_bf16(x);
+  if (!narrow) check_floating(op, x);
+  check_width(op, x, "x");
   check_rows(op, residual, "residual");
   check_linear(op, x, linear, "linear", x.size(-1), -1);
   check_drop(op, drop);
@@ -173,9 +196,9 @@ Tensor linear_residual(const Tensor& residual, const Tensor& x, const LinearPara
   shape[shape.dim() - 1] = linear.weight.size(0);
   check_parameter(op, x, residual, "residual", shape);
   const BranchScale scale = scale_of(drop, x);
-  const Tensor input = kernel_input(x), left = kernel_input(residual);
-  const SavedLinear saved_linear(linear);
-  Tensor y = Tensor::empty(shape, x.options());
+  const Tensor input = kernel_input(narrow ? rounded(x) : x), left = kernel_input(residual);
+  const SavedLinear saved_linear(op, linear, narrow);
+  Tensor y = Tensor::empty(shape, residual.options());
   {
     Workspace workspace(x.device());
     kernel_of(op, x, &PreNormKernels::linear_residual)(workspace, rows_of(left), rows_of(input), saved_linear.refs(),
@@ -183,17 +206,18 @@ Tensor linear_residual(const Tensor& residual, const Tensor& x, const LinearPara
   }
   return record(op, y, {residual, x, linear.weight, linear.bias},
                 [saved_x = SavedTensor(input, "x"), saved_weight = SavedTensor(saved_linear.weight, "linear.weight"),
-                 scale](const Tensor& g, NeededMask needed) -> Gradients {
+                 scale, narrow, x_options = x.options()](const Tensor& g, NeededMask needed) -> Gradients {
                   Gradients out(4);
                   if (needed[0]) out[0] = g;
                   if (!needed[1] && !needed[2] && !needed[3]) return out;
-                  const Tensor grad = g.contiguous(), x = saved_x.get(), weight = saved_weight.get();
-                  out[1] = gradient_if(needed[1], x);
-                  out[2] = gradient_if(needed[2], weight);
-                  if (needed[3]) out[3] = Tensor::empty({weight.size(0)}, g.options());
+                  const Tensor grad = g.contiguous(), x = saved_x.get();
+                  const LinearForBackward linear("linear_residual", saved_weight, narrow);
+                  if (needed[1]) out[1] = Tensor::empty(x.shape(), x_options);
+                  out[2] = gradient_if(needed[2], linear.weight);
+                  out[3] = bias_gradient_if(needed[3], linear.weight);
                   Workspace workspace(g.device());
                   kernel_of("linear_residual", g, &PreNormKernels::linear_residual_backward)(
-                      workspace, rows_of(x), {weight.ref(), {}}, scale, rows_of(grad),
+                      workspace, rows_of(x), linear.refs(), scale, rows_of(grad),
                       out[1].defined() ? rows_of(out[1]) : TensorRef{}, {ref_or_absent(out[2]), ref_or_absent(out[3])});
                   return out;
                 });
@@ -209,10 +233,12 @@ Tensor pre_norm_mlp(const Tensor& x, const NormParameters& norm, const LinearPar
   check_drop(op, drop);
   const BranchScale scale = scale_of(drop, x);
   const SavedNorm saved_norm(x, norm);
-  const SavedLinear saved_fc1(fc1), saved_fc2(fc2);
+  const bool narrow = computes_in_bf16(x);
+  const SavedLinear saved_fc1(op, fc1, narrow), saved_fc2(op, fc2, narrow);
   Tensor y = Tensor::empty(x.shape(), x.options());
   const bool keep = needs_grad({x, norm.weight, norm.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias});
-  const Tensor pre = keep ? Tensor::empty({row_count(x), fc1.weight.size(0)}, x.options()) : Tensor();
+  const Tensor pre =
+      keep ? Tensor::empty({row_count(x), fc1.weight.size(0)}, narrow ? rounded_options(x) : x.options()) : Tensor();
   {
     Workspace workspace(x.device());
     kernel_of(op, x, &PreNormKernels::mlp)(workspace, saved_norm.refs(), saved_fc1.refs(), saved_fc2.refs(), scale,
@@ -221,20 +247,18 @@ Tensor pre_norm_mlp(const Tensor& x, const NormParameters& norm, const LinearPar
   return record(op, y, {x, norm.weight, norm.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias},
                 [held = NormForBackward(saved_norm), saved_weight1 = SavedTensor(saved_fc1.weight, "fc1.weight"),
                  saved_weight2 = SavedTensor(saved_fc2.weight, "fc2.weight"), saved_pre = SavedTensor(pre, "pre"),
-                 scale](const Tensor& g, NeededMask needed) -> Gradients {
+                 scale, narrow](const Tensor& g, NeededMask needed) -> Gradients {
                   const auto norm = held.get();
-                  const Tensor grad = g.contiguous(), weight1 = saved_weight1.get(), weight2 = saved_weight2.get();
-                  const Tensor pre = saved_pre.get();
-                  Gradients out = {gradient_if(needed[0], norm.x),
-                                   gradient_if(needed[1], norm.weight),
-                                   gradient_if(needed[2], norm.bias),
-                                   gradient_if(needed[3], weight1),
-                                   needed[4] ? Tensor::empty({weight1.size(0)}, g.options()) : Tensor(),
-                                   gradient_if(needed[5], weight2),
-                                   needed[6] ? Tensor::empty({weight2.size(0)}, g.options()) : Tensor()};
+                  const Tensor grad = g.contiguous(), pre = saved_pre.get();
+                  const LinearForBackward fc1("pre_norm_mlp", saved_weight1, narrow),
+                      fc2("pre_norm_mlp", saved_weight2, narrow);
+                  Gradients out = {gradient_if(needed[0], norm.x),          gradient_if(needed[1], norm.weight),
+                                   gradient_if(needed[2], norm.bias),       gradient_if(needed[3], fc1.weight),
+                                   bias_gradient_if(needed[4], fc1.weight), gradient_if(needed[5], fc2.weight),
+                                   bias_gradient_if(needed[6], fc2.weight)};
                   Workspace workspace(g.device());
                   kernel_of("pre_norm_mlp", g, &PreNormKernels::mlp_backward)(
-                      workspace, norm.refs(), {weight1.ref(), {}}, {weight2.ref(), {}}, scale, pre.ref(), rows_of(grad),
+                      workspace, norm.refs(), fc1.refs(), fc2.refs(), scale, pre.ref(), rows_of(grad),
                       {out[0].defined() ? rows_of(out[0]) : TensorRef{}, ref_or_absent(out[1]), ref_or_absent(out[2])},
                       {ref_or_absent(out[3]), ref_or_absent(out[4])}, {ref_or_absent(out[5]), ref_or_absent(out[6])});
                   return out;

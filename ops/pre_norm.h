@@ -8,8 +8,10 @@
 // multiplied, activated and added while it is in the cache. The backward normalises and activates again, so that of
 // all intermediate values only the argument of gelu is stored.
 // f32 and f64; all arguments of one dtype and device (else DTypeError, DeviceError); ShapeError where sizes do not fit.
-// Results have the same bits for any number of threads. g is the gradient of the result.
-// Read next: norm.h, matmul.h, dropout.h (the parts), ops/cpu/row_blocks.h (how).
+// Under a PrecisionGuard (precision.h) all of it is f32 but what only a product reads: pre_norm_linear's result, and
+// the x of linear_residual, which may be f32 or bf16. What is stored for the backward is bf16 too. Results have the
+// same bits for any number of threads. g is the gradient of the result. Read next: norm.h, matmul.h, dropout.h (the
+// parts), ops/cpu/row_blocks.h (how).
 #pragma once
 
 #include "engine/generator.h"

@@ -85,6 +85,16 @@ bool computes_in_bf16(const Tensor& x) {
   return precision_now == Precision::bf16 && x.defined() && (x.dtype() == DType::f32 || x.dtype() == DType::bf16);
 }
 
+void check_parameter_dtype(const char* op, const Tensor& x, const Tensor& parameter, const char* name) {
+  if (!computes_in_bf16(x)) return check_same_dtype(op, x, parameter, name);
+  check_defined(op, parameter, name);
+  if (parameter.dtype() == DType::f32) return;
+  throw DTypeError(
+      format("[{}] wrong dtype: {} is {}, x {}; under a PrecisionGuard expected f32, which a product rounds "
+             "itself",
+             op, name, describe(parameter), describe(x)));
+}
+
 Tensor rounded(const Tensor& x) { return x.detach().to(DType::bf16); }
 
 TensorOptions rounded_options(const Tensor& x) { return {.dtype = DType::bf16, .device = x.device()}; }

@@ -17,6 +17,9 @@ namespace polygrad {
 
 // Whether an op on x computes in bf16: the thread's guard says so, and x is f32 or bf16.
 bool computes_in_bf16(const Tensor& x);
+// Throws DTypeError where a parameter (or another tensor beside x that no product reads) has not x's dtype; where the
+// op computes in bf16, where it is not f32. ValueError where it is undefined.
+void check_parameter_dtype(const char* op, const Tensor& x, const Tensor& parameter, const char* name);
 // x in bf16, outside the graph; itself where it is.
 Tensor rounded(const Tensor& x);
 // A bf16 result's dtype and x's device.

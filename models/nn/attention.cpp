@@ -67,9 +67,11 @@ AttentionParams Attention::params(const ForwardContext& context, Generator& stre
 
 void Attention::show(const Tensor& x, const Tensor& qkv) const {
   const NoGradGuard no_grad;
-  const Tensor packed = permute(qkv.detach(), {2, 0, 3, 1, 4});  // (3, batch, heads, tokens, head_dim)
+  const DType dtype = qkv_.parameters().weight.dtype();  // and not that of products, which no observer needs to know
+  const Tensor packed = permute(qkv.detach().to(dtype), {2, 0, 3, 1, 4});  // (3, batch, heads, tokens, head_dim)
   Generator unused;
-  current_observer->observe({*this, x.detach(), select(packed, 0, 0), select(packed, 0, 1), params({}, unused)});
+  current_observer->observe(
+      {*this, x.detach().to(dtype), select(packed, 0, 0), select(packed, 0, 1), params({}, unused)});
 }
 
 Tensor Attention::add_projected(const Tensor& x, const Tensor& heads, const DropPath& drop_path,

@@ -1,5 +1,6 @@
 #include "ops/cpu/gelu_block.h"
 
+#include "engine/bfloat16.h"
 #include "ops/kernels/unary_functors.h"
 
 namespace polygrad::cpu {
@@ -34,6 +35,20 @@ void gelu_backward_block(const T* pre, const T* g, T* dpre, T* h, std::int64_t n
     const T x = pre[i], upper = g[i];
     h[i] = functors::Gelu::value(x);
     dpre[i] = upper * functors::Gelu::derivative(x, T(0));
+  }
+}
+
+void gelu_block(const BFloat16* pre, BFloat16* y, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = round_to_bfloat16(functors::Gelu::value(widen(pre[i])));
+}
+
+void gelu_backward_block(const BFloat16* pre, const BFloat16* g, BFloat16* dpre, BFloat16* h, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float x = widen(pre[i]), upper = widen(g[i]);
+    h[i] = round_to_bfloat16(functors::Gelu::value(x));
+    dpre[i] = round_to_bfloat16(upper * functors::Gelu::derivative(x, 0.0f));
   }
 }
 

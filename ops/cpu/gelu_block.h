@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "engine/tensor_ref.h"
+
 namespace polygrad::cpu {
 
 // y = gelu(pre)
@@ -19,5 +21,9 @@ void gelu_pair_block(const T* pre, T* y, T* slope, std::int64_t n);
 // h = gelu(pre) and dpre = g·gelu'(pre): what the backward of a fused MLP recomputes and what it needs. h may be null.
 template <class T>
 void gelu_backward_block(const T* pre, const T* g, T* dpre, T* h, std::int64_t n);
+
+// gelu_block and gelu_backward_block of bf16: computed in f32, each result rounded once.
+void gelu_block(const BFloat16* pre, BFloat16* y, std::int64_t n);
+void gelu_backward_block(const BFloat16* pre, const BFloat16* g, BFloat16* dpre, BFloat16* h, std::int64_t n);
 
 }  // namespace polygrad::cpu

@@ -1,5 +1,6 @@
 // CPU kernels of the pre_norm family: norm + linear, and linear + residual. (The MLP is in pre_norm_mlp.cpp.)
 //
+// In bf16: pre_norm_bf16.cpp.
 // How it works: row_blocks.h. Each block of rows is normalised into a buffer, multiplied from there, and finished where
 // it lies; the weight is turned once, so that forward products read it by rows.
 #include "ops/kernels/pre_norm.h"
@@ -7,6 +8,7 @@
 #include "engine/parallel.h"
 #include "ops/cpu/floating.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/pre_norm_bf16.h"
 #include "ops/cpu/pre_norm_mlp.h"
 #include "ops/cpu/row_blocks.h"
 
@@ -123,33 +125,45 @@ void residual_backward(Workspace& workspace, const TensorRef& x, const RowLinear
 // --- the table ------------------------------------------------------------------------------------------------------
 
 void linear(Workspace& workspace, const RowNorm& norm, const RowLinear& linear, const TensorRef& y) {
+  if (linear.packed.present()) return linear_forward_bf16(norm, linear, y);
   dispatch_floating(y.dtype, [&](auto zero) { linear_forward<decltype(zero)>(workspace, norm, linear, y); });
 }
 void linear_gradients(Workspace& workspace, const RowNorm& norm, const RowLinear& linear, const TensorRef& grad,
                       const RowNormGradients& norm_gradients, const RowLinearGradients& linear_gradients) {
+  if (linear.packed.present()) {
+    return linear_backward_bf16(workspace, norm, linear, grad, norm_gradients, linear_gradients);
+  }
   dispatch_floating(grad.dtype, [&](auto zero) {
     linear_backward<decltype(zero)>(workspace, norm, linear, grad, norm_gradients, linear_gradients);
   });
 }
 void residual(Workspace& workspace, const TensorRef& residual, const TensorRef& x, const RowLinear& linear,
               const BranchScale& scale, const TensorRef& y) {
+  if (linear.packed.present()) return residual_forward_bf16(workspace, residual, x, linear, scale, y);
   dispatch_floating(y.dtype,
                     [&](auto zero) { residual_forward<decltype(zero)>(workspace, residual, x, linear, scale, y); });
 }
 void residual_gradients(Workspace& workspace, const TensorRef& x, const RowLinear& linear, const BranchScale& scale,
                         const TensorRef& grad, const TensorRef& grad_x, const RowLinearGradients& gradients) {
+  if (linear.packed.present()) {
+    return residual_backward_bf16(workspace, x, linear, scale, grad, grad_x, gradients);
+  }
   dispatch_floating(grad.dtype, [&](auto zero) {
     residual_backward<decltype(zero)>(workspace, x, linear, scale, grad, grad_x, gradients);
   });
 }
 void mlp(Workspace& workspace, const RowNorm& norm, const RowLinear& fc1, const RowLinear& fc2,
          const BranchScale& scale, const TensorRef& pre, const TensorRef& y) {
+  if (fc1.packed.present()) return mlp_forward_bf16(workspace, norm, fc1, fc2, scale, pre, y);
   dispatch_floating(y.dtype, [&](auto zero) { mlp_forward<decltype(zero)>(workspace, norm, fc1, fc2, scale, pre, y); });
 }
 void mlp_gradients(Workspace& workspace, const RowNorm& norm, const RowLinear& fc1, const RowLinear& fc2,
                    const BranchScale& scale, const TensorRef& pre, const TensorRef& grad,
                    const RowNormGradients& norm_gradients, const RowLinearGradients& fc1_gradients,
                    const RowLinearGradients& fc2_gradients) {
+  if (fc1.packed.present()) {
+    return mlp_backward_bf16(workspace, norm, fc1, fc2, scale, pre, grad, norm_gradients, fc1_gradients, fc2_gradients);
+  }
   dispatch_floating(grad.dtype, [&](auto zero) {
     mlp_backward<decltype(zero)>(workspace, norm, fc1, fc2, scale, pre, grad, norm_gradients, fc1_gradients,
                                  fc2_gradients);

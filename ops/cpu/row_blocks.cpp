@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "ops/cpu/drop_path.h"
 #include "ops/cpu/gemm.h"
@@ -154,6 +155,22 @@ void add_column_sums(const T* x, std::int64_t rows, std::int64_t cols, double* s
   for (; i < rows; ++i) {
     const T* __restrict row = x + i * cols;
     for (std::int64_t j = 0; j < cols; ++j) total[j] += row[j];
+  }
+  for (std::int64_t j = 0; j < cols; ++j) sums[j] += static_cast<double>(total[j]);
+}
+
+void add_column_sums(const BFloat16* x, std::int64_t rows, std::int64_t cols, double* sums, float* scratch) {
+  if (sums == nullptr) return;
+  float* __restrict total = scratch;
+  std::fill(total, total + cols, 0.0f);
+  std::int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    const BFloat16* __restrict a = x + i * cols, * __restrict b = a + cols, * __restrict c = b + cols, * __restrict d = c + cols;
+    for (std::int64_t j = 0; j < cols; ++j) total[j] += (widen(a[j]) + widen(b[j])) + (widen(c[j]) + widen(d[j]));
+  }
+  for (; i < rows; ++i) {
+    const BFloat16* __restrict row = x + i * cols;
+    for (std::int64_t j = 0; j < cols; ++j) total[j] += widen(row[j]);
   }
   for (std::int64_t j = 0; j < cols; ++j) sums[j] += static_cast<double>(total[j]);
 }

@@ -118,6 +118,9 @@ class NormBackward {
 template <class T>
 void add_column_sums(const T* x, std::int64_t rows, std::int64_t cols, double* sums, T* scratch);
 
+// The same of bf16 rows.
+void add_column_sums(const BFloat16* x, std::int64_t rows, std::int64_t cols, double* sums, float* scratch);
+
 // sum = row + bias, bias may be null; sum may be row.
 template <class T>
 void add_bias_row(const T* row, const T* bias, std::int64_t cols, T* sum);

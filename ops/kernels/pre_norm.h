@@ -2,6 +2,7 @@
 //
 // Where this stands: between ops/pre_norm.cpp (which has checked everything) and ops/cpu/pre_norm*.cpp. All tensors
 // are contiguous and of one dtype T (f32 or f64) unless said otherwise; "rows" are tokens of all samples.
+// With packed weights T is f32, and bf16 is what only products read: marked with * below.
 // Read next: ops/cpu/row_blocks.h, ops/cpu/pre_norm_mlp.cpp.
 #pragma once
 
@@ -28,6 +29,9 @@ struct RowNormGradients {
 // x weightᵀ + bias: weight (out, in), bias (out).
 struct RowLinear {
   TensorRef weight, bias;
+  // Present: products are computed in bf16 with this (ops/rounded_weights.h), which is weightᵀ in a forward and weight
+  // in a backward; x's rows are f32 all the same, and so are sums and gradients of parameters.
+  TensorRef packed = {};
 };
 struct RowLinearGradients {
   TensorRef weight, bias;  // each may be absent
@@ -40,18 +44,18 @@ struct BranchScale {
 };
 
 struct PreNormKernels {
-  // y (rows, out) = linear(norm(x))
+  // y* (rows, out) = linear(norm(x)); grad*
   void (*linear)(Workspace&, const RowNorm& norm, const RowLinear& linear, const TensorRef& y);
   void (*linear_backward)(Workspace&, const RowNorm& norm, const RowLinear& linear, const TensorRef& grad,
                           const RowNormGradients& norm_gradients, const RowLinearGradients& linear_gradients);
-  // y (rows, out) = residual + scale · linear(x), x (rows, in)
+  // y (rows, out) = residual + scale · linear(x), x* (rows, in)
   void (*linear_residual)(Workspace&, const TensorRef& residual, const TensorRef& x, const RowLinear& linear,
                           const BranchScale& scale, const TensorRef& y);
-  // The gradient of the residual is `grad` itself; grad_x may be absent.
+  // The gradient of the residual is `grad` itself; grad_x (of bf16 products bf16 or f32) may be absent.
   void (*linear_residual_backward)(Workspace&, const TensorRef& x, const RowLinear& linear, const BranchScale& scale,
                                    const TensorRef& grad, const TensorRef& grad_x,
                                    const RowLinearGradients& linear_gradients);
-  // y (rows, D) = x + scale · fc2(gelu(fc1(norm(x)))); pre (rows, hidden), where present, keeps gelu's argument.
+  // y (rows, D) = x + scale · fc2(gelu(fc1(norm(x)))); pre* (rows, hidden), where present, keeps gelu's argument.
   void (*mlp)(Workspace&, const RowNorm& norm, const RowLinear& fc1, const RowLinear& fc2, const BranchScale& scale,
               const TensorRef& pre, const TensorRef& y);
   void (*mlp_backward)(Workspace&, const RowNorm& norm, const RowLinear& fc1, const RowLinear& fc2,

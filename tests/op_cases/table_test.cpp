@@ -109,7 +109,8 @@ TEST_CASE("every row of the op table passes") {
 
 TEST_CASE("under a PrecisionGuard every row stays near f32, and only what multiplies matrices gives bf16") {
   if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
-  const std::set<std::string> kNarrow = {"linear", "linear_gelu", "matmul", "layer_norm", "attention", "attention_qkv"};
+  const std::set<std::string> kNarrow = {"linear",     "linear_gelu", "matmul",       "pre_norm_linear",
+                                         "layer_norm", "attention",   "attention_qkv"};
   std::set<std::string> seen;
   for (const OpRow& row : all_rows()) {
     seen.insert(row.op);

@@ -15,6 +15,8 @@
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "ops/pre_norm.h"
+#include "ops/precision.h"
+#include "tests/support/skip.h"
 
 using namespace polygrad;
 
@@ -116,6 +118,71 @@ TEST_CASE("fused = composed, value and every gradient") {
       }
     }
   }
+}
+
+TEST_CASE("in bf16: fused = composed, value and every gradient, within what is rounded differently") {
+  if (!precision_obstacle(Precision::bf16).empty()) return testing::skip("no bf16 units: this CPU, or no oneDNN");
+  const std::pair<Op, Op> pairs[] = {{fused_mlp, composed_mlp}, {fused_linears, composed_linears}};
+  for (const auto& [fused, composed] : pairs) {
+    for (const Case& c : kCases) {
+      CAPTURE(c.x.dim());
+      CAPTURE(c.x[1]);
+      const std::vector<Tensor> exact = run(composed, c, DType::f32);
+      const PrecisionGuard guard(Precision::bf16);
+      const std::vector<Tensor> ours = run(fused, c, DType::f32), theirs = run(composed, c, DType::f32);
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        CAPTURE(i);
+        CHECK(ours[i].dtype() == DType::f32);
+        CHECK(relative_difference(ours[i], exact[i]) <= 2e-2);
+        // And no farther from f32 than the composition is.
+        CHECK(relative_difference(ours[i], exact[i]) <= 1.3 * relative_difference(theirs[i], exact[i]) + 1e-3);
+      }
+    }
+  }
+}
+
+TEST_CASE("in bf16: the same bits for any number of threads, and each gradient alone") {
+  if (!precision_obstacle(Precision::bf16).empty()) return testing::skip("no bf16 units: this CPU, or no oneDNN");
+  const PrecisionGuard precision(Precision::bf16);
+  const Case c = {{33, 65, 40}, 33, 0.3};
+  for (const Op& op : {Op(fused_mlp), Op(fused_linears)}) {
+    std::vector<Tensor> first;
+    for (const int threads : {1, 2, 3, 16}) {
+      const NumThreadsGuard guard(threads);
+      const std::vector<Tensor> results = run(op, c, DType::f32);
+      if (first.empty()) first = results;
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        CHECK(results[i].to_vector<float>() == first[i].to_vector<float>());
+      }
+    }
+    for (std::size_t i = 0; i < 7; ++i) {
+      CAPTURE(i);
+      std::vector<Tensor> inputs = inputs_of(c, DType::f32);
+      for (std::size_t other = 0; other < inputs.size(); ++other) {
+        if (other != i) inputs[other] = inputs[other].detach();
+      }
+      const Tensor y = op(inputs, c.p);
+      const std::vector<Tensor> alone = grad(y, {inputs[i]}, normal(y.shape(), 8, DType::f32).detach());
+      CHECK(alone[0].to_vector<float>() == first[i + 1].to_vector<float>());
+    }
+  }
+}
+
+TEST_CASE("in bf16: linear_residual's x may be f32 too, and gets a gradient of its dtype") {
+  if (!precision_obstacle(Precision::bf16).empty()) return testing::skip("no bf16 units: this CPU, or no oneDNN");
+  const Tensor residual = normal({20, 12}, 1, DType::f32), weight = normal({12, 24}, 2, DType::f32),
+               bias = normal({12}, 3, DType::f32), g = normal({20, 12}, 4, DType::f32).detach();
+  const Tensor narrow = normal({20, 24}, 5, DType::f32).detach().to(DType::bf16).set_requires_grad(true);
+  const Tensor wide = narrow.detach().to(DType::f32).set_requires_grad(true);
+  const PrecisionGuard precision(Precision::bf16);
+  const Tensor y = linear_residual(residual, narrow, {weight, bias}),
+               same = linear_residual(residual, wide, {weight, bias});
+  CHECK(y.to_vector<float>() == same.to_vector<float>());
+  const std::vector<Tensor> of_narrow = grad(y, {narrow, weight}, g), of_wide = grad(same, {wide, weight}, g);
+  CHECK(of_narrow[0].dtype() == DType::bf16);
+  CHECK(of_wide[0].dtype() == DType::f32);
+  CHECK(relative_difference(of_narrow[0], of_wide[0]) <= 0x1p-8);
+  CHECK(of_narrow[1].to_vector<float>() == of_wide[1].to_vector<float>());
 }
 
 TEST_CASE("the same bits for 1, 2, 3 and 16 threads") {

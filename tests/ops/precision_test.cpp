@@ -20,6 +20,7 @@
 #include "ops/gemm_provider.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/pre_norm.h"
 #include "ops/unary.h"
 #include "ops/view.h"
 #include "tests/support/skip.h"
@@ -288,16 +289,22 @@ TEST_CASE("nothing is promoted: what the dtypes must be") {
   const PrecisionGuard guard(Precision::bf16);
   CHECK_THROWS_WITH_AS(linear(x, to_bf16(weight)),
                        "[linear] wrong dtype: weight is bf16 (4, 3) on cpu, x bf16 (2, 3) on cpu; under a "
-                       "PrecisionGuard expected f32, which the product rounds itself",
+                       "PrecisionGuard expected f32, which a product rounds itself",
                        DTypeError);
   CHECK_THROWS_AS(linear(x, weight, bias.to(DType::f64)), DTypeError);
   CHECK_THROWS_AS(linear(x.to(DType::f64), weight), DTypeError);
   CHECK_THROWS_AS(linear(x.to(DType::f16), weight), DTypeError);
   CHECK_THROWS_WITH_AS(layer_norm(x, to_bf16(normal({3}, 4))),
                        "[layer_norm] wrong dtype: weight is bf16 (3) on cpu, x bf16 (2, 3) on cpu; under a "
-                       "PrecisionGuard expected f32",
+                       "PrecisionGuard expected f32, which a product rounds itself",
                        DTypeError);
   CHECK_THROWS_AS(matmul(x, weight.to(DType::f64)), DTypeError);
+  const Tensor stream = normal({2, 4}, 5), square = normal({3, 3}, 6), three = normal({3}, 7);
+  CHECK_THROWS_AS(linear_residual(stream, x, {to_bf16(weight), bias}), DTypeError);
+  CHECK_THROWS_AS(linear_residual(to_bf16(stream), x, {weight, bias}), DTypeError);
+  CHECK_THROWS_AS(linear_residual(stream.to(DType::f64), x, {weight, bias}), DTypeError);
+  CHECK_THROWS_AS(pre_norm_linear(x, {three, three}, {square, three}), DTypeError);  // the stream of tokens is f32
+  CHECK_THROWS_AS(pre_norm_mlp(x, {three, three}, {square, three}, {square, three}), DTypeError);
   CHECK_THROWS_AS(gelu(x), DTypeError);  // no other op takes 16 bits
 }
 
