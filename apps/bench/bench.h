@@ -41,10 +41,11 @@ struct VitStepOptions {
 std::string run_vit_step(const VitStepOptions& options, const Common& common);
 
 struct OpOptions {
-  std::string name = "gelu";
-  std::string shape = "8224x768";
+  std::string name = "gelu";  // or "all"
+  std::string shape;          // empty: the op's own
 };
-std::string run_op(const OpOptions& options, const Common& common);
+// A line for each op that was asked for.
+std::vector<std::string> run_op(const OpOptions& options, const Common& common);
 // The names that run_op knows, for help texts.
 std::string op_names();
 

@@ -92,8 +92,14 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
 
 void add_op(CLI::App& app, CommandLine& line) {
   CLI::App* sub = add_bench(app, "op", "an op's forward and backward, for each element", line);
-  sub->add_option("--name", line.op.name, "one of: " + bench::op_names())->capture_default_str()->group(kHow);
-  sub->add_option("--shape", line.op.shape, "sizes joined by x")->capture_default_str()->group(kShape);
+  sub->add_option("--name", line.op.name, "all, or one of: " + bench::op_names())->capture_default_str()->group(kHow);
+  sub->add_option("--shape", line.op.shape, "sizes joined by x (default: the op's own)")->group(kShape);
+}
+
+void add_ops(CLI::App& app, CommandLine& line) {
+  CLI::App* sub = add_bench(app, "ops", "all ops, by family: op --name all", line);
+  sub->add_option("--shape", line.op.shape, "sizes joined by x (default: each op's own)")->group(kShape);
+  sub->callback([&line] { line.op.name = "all"; });
 }
 
 void set_log_level(const std::string& name) {
@@ -135,6 +141,7 @@ int run(int argc, char** argv) {
   add_attention(app, line);
   add_vit_step(app, line);
   add_op(app, line);
+  add_ops(app, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -145,12 +152,12 @@ int run(int argc, char** argv) {
   set_log_level(line.log_level);
   choose_device(line.device);
   if (line.threads > 0) set_num_threads(line.threads);
-  std::string result;
-  if (app.got_subcommand("gemm")) result = run_gemm(line.gemm, line.common);
-  if (app.got_subcommand("attention")) result = run_attention(line.attention, line.common);
-  if (app.got_subcommand("vit_step")) result = run_vit_step(line.vit_step, line.common);
-  if (app.got_subcommand("op")) result = run_op(line.op, line.common);
-  std::printf("%s\n", result.c_str());
+  std::vector<std::string> lines;
+  if (app.got_subcommand("gemm")) lines = {run_gemm(line.gemm, line.common)};
+  if (app.got_subcommand("attention")) lines = {run_attention(line.attention, line.common)};
+  if (app.got_subcommand("vit_step")) lines = {run_vit_step(line.vit_step, line.common)};
+  if (app.got_subcommand("op") || app.got_subcommand("ops")) lines = run_op(line.op, line.common);
+  for (const std::string& one : lines) std::printf("%s\n", one.c_str());
   return static_cast<int>(ExitCode::done);
 }
 

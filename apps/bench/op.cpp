@@ -1,63 +1,20 @@
-// polygrad_bench op: the time of one op's forward and backward, a nanosecond figure for each element of its input.
+// polygrad_bench op: the time of an op's forward and backward for each element of its input, beside a memory copy's.
 #include <algorithm>
-#include <functional>
+#include <cstring>
+#include <optional>
 
 #include "apps/bench/bench.h"
 #include "apps/bench/ceiling.h"
+#include "apps/bench/op_subjects.h"
 #include "apps/bench/report.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/parallel.h"
-#include "ops/binary.h"
-#include "ops/dropout.h"
-#include "ops/norm.h"
-#include "ops/reduce.h"
-#include "ops/softmax.h"
-#include "ops/unary.h"
-#include "ops/view.h"
 
 namespace polygrad::bench {
 namespace {
-
-struct Subject {
-  const char* name;
-  // inputs[0] is the measured tensor; the others are of its shape, or of its last dimension.
-  std::function<Tensor(const Tensor& x, const Tensor& other, const Tensor& row)> run;
-};
-
-const std::vector<Subject>& subjects() {
-  using T = const Tensor&;
-  static const std::vector<Subject> list = {
-      {"neg", [](T x, T, T) { return neg(x); }},
-      {"exp", [](T x, T, T) { return exp(x); }},
-      {"tanh", [](T x, T, T) { return tanh(x); }},
-      {"sigmoid", [](T x, T, T) { return sigmoid(x); }},
-      {"relu", [](T x, T, T) { return relu(x); }},
-      {"elu", [](T x, T, T) { return elu(x); }},
-      {"gelu", [](T x, T, T) { return gelu(x); }},
-      {"gelu_tanh", [](T x, T, T) { return gelu_tanh(x); }},
-      {"silu", [](T x, T, T) { return silu(x); }},
-      {"softplus", [](T x, T, T) { return softplus(x); }},
-      {"add", [](T x, T other, T) { return add(x, other); }},
-      {"mul", [](T x, T other, T) { return mul(x, other); }},
-      {"add_row", [](T x, T, T row) { return add(x, row); }},
-      {"sum", [](T x, T, T) { return sum(x); }},
-      {"softmax", [](T x, T, T) { return softmax(x, -1); }},
-      {"log_softmax", [](T x, T, T) { return log_softmax(x, -1); }},
-      {"layer_norm", [](T x, T, T row) { return layer_norm(x, row, row, 1e-5); }},
-      {"clone", [](T x, T, T) { return x.clone(); }},
-      {"transpose", [](T x, T, T) { return transpose(x, -1, -2).contiguous(); }},
-      {"residual_add", [](T x, T other, T) { return residual_add(x, other); }},
-      {"dropout",
-       [](T x, T, T) {
-         Generator generator(1);
-         return dropout(x, 0.1, generator);
-       }},
-  };
-  return list;
-}
 
 // "8224x768" as (8224, 768).
 Shape parse_shape(const std::string& text) {
@@ -77,64 +34,141 @@ Shape parse_shape(const std::string& text) {
   return shape;
 }
 
-// The median time of a run, over at least 0.6 s or `runs` runs.
-double median_time(int runs, const std::function<double()>& run) {
-  std::vector<double> times;
-  const double start = seconds();
-  while (static_cast<int>(times.size()) < runs || seconds() - start < 0.6) times.push_back(run());
-  return median(times);
+// The ceiling of ops that move memory: a copy of as many bytes as the subject's tensor has, on all threads. In pieces
+// of which size is found by trying: the C library writes large pieces past the caches, which pays for some sizes only.
+class MemoryCopy {
+ public:
+  explicit MemoryCopy(std::int64_t floats) : floats_(floats), from_(ones({floats})), to_(zeros({floats})) {
+    double best = 0;
+    std::int64_t chosen = floats;
+    for (const std::int64_t piece :
+         {std::int64_t{1} << 14, std::int64_t{1} << 17, (floats + num_threads() - 1) / num_threads()}) {
+      piece_ = piece;
+      const double rate = std::max({measure(0), measure(0), measure(0)});
+      if (rate > best) chosen = piece;
+      best = std::max(best, rate);
+    }
+    piece_ = chosen;
+  }
+
+  // Bytes read and written in a second.
+  double measure(double target_seconds) {
+    const float* from = from_.data<float>();
+    float* to = to_.data<float>();
+    double spent = 0;
+    int copies = 0;
+    do {
+      const double start = seconds();
+      parallel_for(0, floats_, piece_, [&](std::int64_t begin, std::int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+      });
+      spent += seconds() - start;
+      ++copies;
+    } while (spent < target_seconds);
+    return 2.0 * sizeof(float) * static_cast<double>(floats_) * copies / spent;
+  }
+
+ private:
+  std::int64_t floats_;
+  Tensor from_, to_;  // memory as the ops have it
+  std::int64_t piece_ = 1;
+};
+
+struct OpTime {
+  double nanoseconds = 0;  // of one run: median
+  double bandwidth = 0;    // of the fewest bytes that the op can move, bytes a second: median
+  double copy_share = 0;   // of the copy's bandwidth: median of the pairs
+};
+
+OpTime measure_op(MemoryCopy& copy, double bytes, int pairs, const std::function<double()>& run) {
+  constexpr double kSlice = 0.02;  // seconds, of the copies and at least of the runs of a pair
+  run();
+  copy.measure(0);
+  std::vector<double> times, rates, shares;
+  for (int pair = 0; pair < pairs; ++pair) {
+    const double before = copy.measure(kSlice / 2);
+    double spent = 0;
+    int runs = 0;
+    const double start = seconds();
+    do {
+      spent += run();
+      ++runs;
+    } while (seconds() - start < kSlice);
+    const double limit = 2 / (1 / before + 1 / copy.measure(kSlice / 2));
+    times.push_back(1e9 * spent / runs);
+    rates.push_back(bytes * runs / spent);
+    shares.push_back(rates.back() / limit);
+  }
+  return {median(times), median(rates), median(shares)};
+}
+
+std::string measure_subject(const OpSubject& subject, const OpOptions& options, const Common& common) {
+  const std::string& text = options.shape.empty() ? std::string(subject.shape) : options.shape;
+  const Shape shape = parse_shape(text);
+  if (shape.dim() < 2 && std::string(subject.name) == "transpose") {
+    throw ValueError(format("[op] --shape {}: transpose needs two dimensions", text));
+  }
+  Generator generator(1);
+  Tensor x = randn(shape, {.requires_grad = true, .generator = &generator});
+  const double elements = static_cast<double>(x.numel()), bytes = sizeof(float) * elements;
+  const std::function<Tensor()> run = subject.prepare(x);
+  MemoryCopy copy(x.numel());
+  const int pairs = std::max(1, common.pairs);
+
+  const OpTime forward = measure_op(copy, subject.forward_tensors * bytes, pairs, [&] {
+    const NoGradGuard no_grad;
+    const double start = seconds();
+    const Tensor y = run();
+    return seconds() - start;
+  });
+  std::optional<OpTime> backward;
+  if (subject.backward_tensors > 0) {
+    const Tensor gradient = ones_like(run());
+    backward = measure_op(copy, subject.backward_tensors * bytes, pairs, [&] {
+      x.zero_grad();
+      const Tensor y = run();
+      const double start = seconds();
+      y.backward(gradient);
+      return seconds() - start;
+    });
+  }
+  std::string said = format("{:<11} {:<18} {:<11} forward {:.3f} ns an element, {:.2f} of a copy", subject.family,
+                            subject.name, text, forward.nanoseconds / elements, forward.copy_share);
+  Report report("op");
+  report.add("family", subject.family)
+      .add("name", subject.name)
+      .add("shape", shape.vec())
+      .add("ns_per_element", forward.nanoseconds / elements)
+      .add("gbytes_per_s", 1e-9 * forward.bandwidth)
+      .add("copy_share", forward.copy_share);
+  if (backward) {
+    said += format("; backward {:.3f}, {:.2f}", backward->nanoseconds / elements, backward->copy_share);
+    report.add("backward_ns_per_element", backward->nanoseconds / elements)
+        .add("backward_gbytes_per_s", 1e-9 * backward->bandwidth)
+        .add("backward_copy_share", backward->copy_share);
+  }
+  say(common.quiet, said);
+  return report.line();
 }
 
 }  // namespace
 
 std::string op_names() {
   std::string names;
-  for (const Subject& subject : subjects()) names += (names.empty() ? "" : " ") + std::string(subject.name);
+  for (const OpSubject& subject : op_subjects()) names += (names.empty() ? "" : " ") + std::string(subject.name);
   return names;
 }
 
-std::string run_op(const OpOptions& options, const Common& common) {
-  const auto found = std::find_if(subjects().begin(), subjects().end(),
-                                  [&](const Subject& subject) { return options.name == subject.name; });
-  if (found == subjects().end()) {
-    throw ValueError(format("[op] --name {}: no such op here; expected one of: {}", options.name, op_names()));
+std::vector<std::string> run_op(const OpOptions& options, const Common& common) {
+  std::vector<std::string> lines;
+  for (const OpSubject& subject : op_subjects()) {
+    if (options.name == "all" || options.name == subject.name)
+      lines.push_back(measure_subject(subject, options, common));
   }
-  const Shape shape = parse_shape(options.shape);
-  if (shape.dim() < 2 && options.name == "transpose") {
-    throw ValueError(format("[op] --shape {}: transpose needs two dimensions", options.shape));
+  if (lines.empty()) {
+    throw ValueError(format("[op] --name {}: no such op here; expected all, or one of: {}", options.name, op_names()));
   }
-  Generator generator(1);
-  const Tensor x = randn(shape, {.requires_grad = true, .generator = &generator});
-  const Tensor other = randn(shape, {.generator = &generator}), row = randn({shape.back()}, {.generator = &generator});
-  const double elements = static_cast<double>(x.numel());
-
-  const auto forward = [&] {
-    const NoGradGuard no_grad;
-    const double start = seconds();
-    const Tensor y = found->run(x, other, row);
-    return seconds() - start;
-  };
-  const Tensor gradient = ones_like(found->run(x, other, row));
-  const auto backward = [&] {
-    Tensor leaf = x;
-    leaf.zero_grad();
-    const Tensor y = found->run(x, other, row);
-    const double start = seconds();
-    y.backward(gradient);
-    return seconds() - start;
-  };
-  forward();
-  backward();
-  const double forward_ns = 1e9 * median_time(common.pairs, forward) / elements;
-  const double backward_ns = 1e9 * median_time(common.pairs, backward) / elements;
-  say(common.quiet, format("{} {}: forward {:.3f}, backward {:.3f} ns an element", options.name, options.shape,
-                           forward_ns, backward_ns));
-  return Report("op")
-      .add("name", options.name)
-      .add("shape", shape.vec())
-      .add("ns_per_element", forward_ns)
-      .add("backward_ns_per_element", backward_ns)
-      .line();
+  return lines;
 }
 
 }  // namespace polygrad::bench

@@ -1,6 +1,7 @@
 // polygrad_bench from the command line: one JSON line with the promised keys, threads heard, exit codes.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -174,10 +175,34 @@ TEST_CASE("vit_step --profile: tables for people beside the line") {
   }
 }
 
-TEST_CASE("op: nanoseconds for an element") {
+TEST_CASE("op: nanoseconds for an element, and the share of a copy's speed") {
   const nlohmann::json line = measure({"op", "--name", "gelu", "--shape", "64x48"});
-  check_positive(line, {"ns_per_element", "backward_ns_per_element"});
+  check_positive(line, {"ns_per_element", "gbytes_per_s", "copy_share", "backward_ns_per_element",
+                        "backward_gbytes_per_s", "backward_copy_share"});
+  CHECK(line["family"] == "unary");
   CHECK(line["shape"] == nlohmann::json::array({64, 48}));
+  const nlohmann::json update = measure({"op", "--name", "adamw_step", "--shape", "1000"});
+  check_positive(update, {"ns_per_element", "gbytes_per_s", "copy_share"});
+  CHECK_FALSE(update.contains("backward_ns_per_element"));
+}
+
+TEST_CASE("ops: a line for each, family by family") {
+  const Outcome outcome = run_program("polygrad_bench", {"ops", "--shape", "2x3x8x8", "--pairs", "1", "--quiet"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  std::vector<std::string> families, names;
+  std::istringstream lines(outcome.out);
+  for (std::string text; std::getline(lines, text);) {
+    const nlohmann::json line = nlohmann::json::parse(text);
+    CHECK(line["shape"] == nlohmann::json::array({2, 3, 8, 8}));
+    names.push_back(line["name"]);
+    if (families.empty() || families.back() != line["family"]) families.push_back(line["family"]);
+  }
+  for (const char* name :
+       {"exp", "gelu", "softmax", "layer_norm", "cross_entropy", "dropout", "residual_add", "adamw_step"}) {
+    CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, name);
+  }
+  std::sort(families.begin(), families.end());
+  CHECK_MESSAGE(std::adjacent_find(families.begin(), families.end()) == families.end(), "a family comes twice");
 }
 
 TEST_CASE("--quiet leaves stderr empty") {
@@ -219,7 +244,7 @@ TEST_CASE("help is grouped, and the version names the provider") {
   CHECK(help.code == 0);
   for (const char* text : {"Shape:", "How it is computed:", "--trans-a"})
     CHECK(help.out.find(text) != std::string::npos);
-  CHECK(run_program("polygrad_bench", {"op", "--help"}).out.find("one of: neg exp tanh") != std::string::npos);
+  CHECK(run_program("polygrad_bench", {"op", "--help"}).out.find("one of: neg exp") != std::string::npos);
   CHECK(run_program("polygrad_bench", {"vit_step", "--help"}).out.find("--no-shortcuts") != std::string::npos);
   const Outcome version = run_program("polygrad_bench", {"--version"});
   CHECK(version.code == 0);
