@@ -49,4 +49,10 @@ std::vector<std::string> run_op(const OpOptions& options, const Common& common);
 // The names that run_op knows, for help texts.
 std::string op_names();
 
+struct LadderOptions {
+  std::string name = "attention";  // or "layer_norm"
+};
+// A line for each rung.
+std::vector<std::string> run_ladder(const LadderOptions& options, const Common& common);
+
 }  // namespace polygrad::bench

@@ -22,6 +22,7 @@ struct CommandLine {
   bench::AttentionOptions attention;
   bench::VitStepOptions vit_step;
   bench::OpOptions op;
+  bench::LadderOptions ladder;
   int threads = 0;
   std::string device = "auto", log_level = "warning";
 };
@@ -102,6 +103,11 @@ void add_ops(CLI::App& app, CommandLine& line) {
   sub->callback([&line] { line.op.name = "all"; });
 }
 
+void add_ladder(CLI::App& app, CommandLine& line) {
+  CLI::App* sub = add_bench(app, "ladder", "the same work by better and better programs, rung by rung", line);
+  sub->add_option("--name", line.ladder.name, "attention, layer_norm")->capture_default_str()->group(kHow);
+}
+
 void set_log_level(const std::string& name) {
   const std::vector<std::string> names = {"debug", "info", "warning", "error"};
   const auto found = std::find(names.begin(), names.end(), name);
@@ -142,6 +148,7 @@ int run(int argc, char** argv) {
   add_vit_step(app, line);
   add_op(app, line);
   add_ops(app, line);
+  add_ladder(app, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -157,6 +164,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("attention")) lines = {run_attention(line.attention, line.common)};
   if (app.got_subcommand("vit_step")) lines = {run_vit_step(line.vit_step, line.common)};
   if (app.got_subcommand("op") || app.got_subcommand("ops")) lines = run_op(line.op, line.common);
+  if (app.got_subcommand("ladder")) lines = run_ladder(line.ladder, line.common);
   for (const std::string& one : lines) std::printf("%s\n", one.c_str());
   return static_cast<int>(ExitCode::done);
 }

@@ -205,6 +205,26 @@ TEST_CASE("ops: a line for each, family by family") {
   CHECK_MESSAGE(std::adjacent_find(families.begin(), families.end()) == families.end(), "a family comes twice");
 }
 
+TEST_CASE("ladder: every rung agrees with the first") {
+  for (const char* name : {"attention", "layer_norm"}) {
+    CAPTURE(name);
+    const Outcome outcome =
+        run_program("polygrad_bench", {"ladder", "--name", name, "--pairs", "1", "--threads", "2", "--quiet"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    std::istringstream lines(outcome.out);
+    int rungs = 0;
+    for (std::string text; std::getline(lines, text); ++rungs) {
+      const nlohmann::json line = nlohmann::json::parse(text);
+      CHECK(line["name"] == name);
+      CHECK(line["step"] == rungs + 1);
+      CHECK(line["rung"] != "");
+      CHECK(line["max_error"].get<double>() < 1e-5);
+      check_positive(line, {"ms", "gflops", "ceiling_gflops", "ratio", "speedup"});
+    }
+    CHECK(rungs == 6);
+  }
+}
+
 TEST_CASE("--quiet leaves stderr empty") {
   const Outcome outcome = run_program("polygrad_bench", {"gemm", "--m", "8", "--pairs", "1", "--quiet"});
   CHECK(outcome.code == 0);
@@ -228,6 +248,7 @@ TEST_CASE("wrong usage ends with code 2 and one line that says what") {
   check_fails({"vit_step", "--data", "no/such/folder"}, 3, "no/such/folder");
   check_fails({"op", "--name", "gelo"}, 2, "--name gelo");
   check_fails({"op", "--shape", "3x"}, 2, "--shape 3x");
+  check_fails({"ladder", "--name", "jacob"}, 2, "--name jacob");
 }
 
 TEST_CASE("bf16 with the provider eigen is exit 2") {
