@@ -2,6 +2,7 @@
 """polygrad_bench attention, in PyTorch: the map is materialised, as PyTorch has no fused form for phi other than softmax
 (--sdpa: scaled_dot_product_attention, for softmax). --linear: q (k^T v) by hand, for phi = x. See peer.py."""
 
+import statistics
 import time
 
 import peer
@@ -9,8 +10,7 @@ import peer
 
 def main():
     parser = peer.parser(__doc__)
-    for name, value in (("batch", 4), ("heads", 2), ("tokens", 4096), ("head-dim", 32)):
-        parser.add_argument(f"--{name}", type=int, default=value)
+    peer.add_sizes(parser, batch=4, heads=2, tokens=4096, head_dim=32)
     parser.add_argument("--phi", default="x3")
     parser.add_argument("--scale", default="auto")
     parser.add_argument("--sdpa", action="store_true")
@@ -21,12 +21,10 @@ def main():
         parser.error("--sdpa computes softmax")
     if arguments.linear and arguments.phi != "x":
         parser.error("--linear is for --phi x")
-    peer.enter_environment(arguments)
-    import torch
-
-    peer.prepare(torch, arguments)
+    torch, product = peer.torch_ready(arguments)
+    functional = torch.nn.functional
     batch, heads, tokens, width = arguments.batch, arguments.heads, arguments.tokens, arguments.head_dim
-    phi = peer.activation(torch, arguments.phi)
+    phi = peer.activation(arguments.phi, torch, functional.gelu, functional.elu)
     divisor = peer.divisor(arguments.scale, arguments.phi, tokens)
     qkv = torch.randn(batch, tokens, 3, heads, width, requires_grad=True)
     gradient = torch.randn(batch, tokens, heads * width)
@@ -34,7 +32,7 @@ def main():
     def attend(packed):
         q, k, v = packed.permute(2, 0, 3, 1, 4)
         if arguments.sdpa:
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            out = functional.scaled_dot_product_attention(q, k, v)
         elif arguments.linear:
             out = q @ (k.transpose(-2, -1) @ v) * (width**-0.5 / divisor)
         else:
@@ -58,14 +56,13 @@ def main():
         backwards.append(end - middle)
         return end - start
 
-    before = peer.peak_mib()
+    before = peer.status_mib("VmHWM")
     subject()
-    extra = peer.peak_mib() - before
+    extra = peer.status_mib("VmHWM") - before
     flops = 12.0 * batch * heads * tokens * width * (width if arguments.linear else tokens)
-    measured = peer.measure_pairs(peer.Ceiling(torch), flops, arguments.pairs, subject)
-    middle = peer.statistics.median
-    times = {"forward_ms": 1e3 * middle(forwards), "backward_ms": 1e3 * middle(backwards)}
-    peer.report(torch, "attention", arguments, {**times, **measured, "peak_extra_mib": extra})
+    measured = peer.measure_pairs(product, flops, arguments, subject)
+    times = {"forward_ms": 1e3 * statistics.median(forwards), "backward_ms": 1e3 * statistics.median(backwards)}
+    peer.report("pytorch", torch.__version__, "attention", arguments, {**times, **measured, "peak_extra_mib": extra})
 
 
 if __name__ == "__main__":

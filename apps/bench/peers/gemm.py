@@ -8,18 +8,16 @@ import peer
 
 def main():
     parser = peer.parser(__doc__)
-    for name, value in (("m", 8224), ("k", 192), ("n", 576)):
-        parser.add_argument(f"--{name}", type=int, default=value)
+    peer.add_sizes(parser, m=8224, k=192, n=576)
     parser.add_argument("--trans-a", action="store_true")
     parser.add_argument("--trans-b", action="store_true")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     arguments = parser.parse_args()
-    peer.enter_environment(arguments)
-    import torch
-
-    peer.prepare(torch, arguments)
+    torch, product = peer.torch_ready(arguments)
 
     def factor(rows, cols, turned):
-        return torch.randn(cols, rows).t() if turned else torch.randn(rows, cols)
+        result = torch.randn(cols, rows).t() if turned else torch.randn(rows, cols)
+        return result.bfloat16() if arguments.dtype == "bf16" else result
 
     a = factor(arguments.m, arguments.k, arguments.trans_a)
     b = factor(arguments.k, arguments.n, arguments.trans_b)
@@ -31,8 +29,8 @@ def main():
             return time.perf_counter() - start
 
     flops = 2.0 * arguments.m * arguments.k * arguments.n
-    measured = peer.measure_pairs(peer.Ceiling(torch), flops, arguments.pairs, subject)
-    peer.report(torch, "gemm", arguments, {"ms": 1e3 * measured["seconds"], **measured})
+    measured = peer.measure_pairs(product, flops, arguments, subject)
+    peer.report("pytorch", torch.__version__, "gemm", arguments, {"ms": 1e3 * measured["seconds"], **measured})
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""polygrad_bench vit_step, in PyTorch: a plain pre-norm ViT with packed qkv, cross-entropy, AdamW. See peer.py."""
+"""polygrad_bench vit_step, in PyTorch: a plain pre-norm ViT with packed qkv, cross-entropy, AdamW. See peer.py.
+
+--precision bf16: the forward runs under torch.autocast, the parameters stay f32. --compile: torch.compile of the model.
+AdamW is PyTorch's fused one where the version has it for CPUs."""
 
 import time
 
 import peer
-
-WIDTHS = {"vit_tiny": (192, 3), "vit_small": (384, 6), "vit_base": (768, 12)}
-DEPTH = 12
+from vit import DEPTH, WIDTHS, forward_flops
 
 
 def build(torch, arguments):
-    """The model, and the matrix-product operations of its forward on one image."""
     nn = torch.nn
     width, heads = WIDTHS[arguments.model]
     patches = (arguments.image // arguments.patch) ** 2
     tokens = patches + 1
-    phi = peer.activation(torch, arguments.phi)
+    phi = peer.activation(arguments.phi, torch, nn.functional.gelu, nn.functional.elu)
     divisor = peer.divisor(arguments.scale, arguments.phi, patches)
 
     class Attention(nn.Module):
@@ -61,30 +61,34 @@ def build(torch, arguments):
             x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1) + self.pos_embed
             return self.head(self.norm(self.blocks(x))[:, 0])
 
-    block = 12 * tokens * width * width + 2 * tokens * tokens * width
-    embed = patches * 3 * arguments.patch**2 * width
-    return Vit(), 2.0 * (DEPTH * block + embed + width * arguments.classes)
+    return Vit()
+
+
+def adamw(torch, model):
+    settings = {"lr": 1e-4, "weight_decay": 0.05}
+    try:
+        return torch.optim.AdamW(model.parameters(), fused=True, **settings)
+    except (RuntimeError, TypeError):
+        return torch.optim.AdamW(model.parameters(), **settings)
 
 
 def main():
     parser = peer.parser(__doc__)
     parser.add_argument("--model", choices=sorted(WIDTHS), default="vit_tiny")
-    for name, value in (("image", 64), ("patch", 4), ("classes", 200), ("batch", 32)):
-        parser.add_argument(f"--{name}", type=int, default=value)
+    peer.add_sizes(parser, image=64, patch=4, classes=200, batch=32)
     parser.add_argument("--phi", default="x3")
     parser.add_argument("--scale", default="auto")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--sdpa", action="store_true")
     parser.add_argument("--compile", action="store_true")
     arguments = parser.parse_args()
     if arguments.sdpa and arguments.phi != "softmax":
         parser.error("--sdpa computes softmax")
-    peer.enter_environment(arguments)
-    import torch
-
-    peer.prepare(torch, arguments)
-    model, flops = build(torch, arguments)
+    torch, product = peer.torch_ready(arguments)
+    imported = peer.status_mib("VmRSS")
+    model = build(torch, arguments)
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05)
+    optimizer = adamw(torch, model)
     run = torch.compile(model) if arguments.compile else model
     images = torch.randn(arguments.batch, 3, arguments.image, arguments.image)
     labels = torch.randint(arguments.classes, (arguments.batch,))
@@ -93,7 +97,8 @@ def main():
     def subject():
         nonlocal loss_value
         start = time.perf_counter()
-        loss = torch.nn.functional.cross_entropy(run(images), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
+            loss = torch.nn.functional.cross_entropy(run(images), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -102,10 +107,11 @@ def main():
 
     subject()
     subject()
-    peak = peer.peak_mib()
-    measured = peer.measure_pairs(peer.Ceiling(torch), 3 * flops * arguments.batch, arguments.pairs, subject)
+    peak = peer.status_mib("VmHWM")
+    measured = peer.measure_pairs(product, 3 * forward_flops(arguments) * arguments.batch, arguments, subject)
     values = {"step_ms": 1e3 * measured["seconds"], "images_per_s": arguments.batch / measured["seconds"], **measured}
-    peer.report(torch, "vit_step", arguments, {**values, "peak_mib": peak, "loss": loss_value})
+    values.update(peak_mib=peak, import_mib=imported, loss=loss_value)
+    peer.report("pytorch", torch.__version__, "vit_step", arguments, values)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,97 @@
+"""Programs that measure in turns: each runs alone, waits for a line, measures once, and says what it measured.
+
+`make bench` and tune.py compare programs on a machine whose speed drifts from second to second. So all of them are
+started, and then play in rounds: A B C A B C ...; what is compared lies seconds apart, and a median over the rounds forgets
+what disturbed one of them. The programs are polygrad_bench and the scripts of this folder, with --turns (peer.py).
+"""
+
+import json
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+START_SECONDS = 240  # compilers need a while
+TURN_SECONDS = 90
+PAUSE_SECONDS = 0.2  # threads of the last one that wait actively come to rest
+
+
+class Player:
+    """A program that takes turns. A failure is a text in `failure`; then it takes no more."""
+
+    def __init__(self, name, command):
+        self.name, self.command = name, [str(word) for word in command]
+        self.turns, self.report, self.failure, self.ready = [], None, None, False
+        self.errors = tempfile.TemporaryFile(mode="w+")
+        try:
+            self.process = subprocess.Popen([*self.command, "--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=self.errors, text=True)
+        except OSError as error:
+            self.process, self.failure = None, str(error)
+
+    def _read(self, seconds):
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline()
+        in_time = timer.is_alive()
+        timer.cancel()
+        if line:
+            return json.loads(line)
+        self.errors.seek(0)
+        told = [text for text in self.errors.read().splitlines() if text.strip()]
+        error = next((text for text in told if text.startswith("error:")), told[-1] if told else "it ended without a word")
+        self.failure = error.removeprefix("error: ") if in_time else f"no answer within {seconds} s"
+        self.stop()
+        return None
+
+    def wait_until_ready(self):
+        if not self.failure and not self.ready:
+            self.ready = self._read(START_SECONDS) is not None
+        return self.ready and not self.failure
+
+    def _ask(self, word, seconds):
+        try:
+            self.process.stdin.write(word + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has ended: reading says why
+        return self._read(seconds)
+
+    def take_turn(self):
+        if self.wait_until_ready():
+            pair = self._ask("turn", TURN_SECONDS)
+            if pair:
+                self.turns.append(pair)
+
+    def finish(self):
+        """Its own line, with the medians and what else it counts."""
+        if self.turns and not self.failure:
+            self.report = self._ask("end", TURN_SECONDS)
+        self.stop()
+        return self.report
+
+    def stop(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def median(self, key):
+        return statistics.median(turn[key] for turn in self.turns)
+
+    def times_as_fast_as(self, other):
+        """How many times the other's time of a round is this one's: the median over the rounds that both played."""
+        return statistics.median(b["seconds"] / a["seconds"] for a, b in zip(self.turns, other.turns))
+
+
+def play(players, rounds):
+    for player in players:
+        player.wait_until_ready()
+    for turn in range(rounds):
+        # Each round begins with another one, so that nobody always comes after the same neighbour.
+        first = turn % len(players)
+        for player in players[first:] + players[:first]:
+            time.sleep(PAUSE_SECONDS)
+            player.take_turn()
+    for player in players:
+        player.finish()
