@@ -73,11 +73,11 @@ format:  ## clang-format over our sources
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: bench
-bench: build  ## measure, beside the peers' numbers where there are any
-	@apps/bench/run.sh
+bench: build  ## measure, in turns with the peers that are there, into docs/results/speed.md; QUICK=1 is shorter
+	@python3 apps/bench/run.py
 
 .PHONY: peers
-peers:  ## the same work in PyTorch (an installed one, or one in a virtual environment)
+peers:  ## find PyTorch and JAX, or install them in build/, and the environment that is fastest here
 	@apps/bench/peers/run.sh
 
 .PHONY: docs
