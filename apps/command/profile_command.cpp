@@ -30,8 +30,8 @@ std::string profile_command(const Config& config) {
   for (const ProfileRow& row : result.rows) {
     if (row.phase == "data") data_seconds += 1e-9 * static_cast<double>(row.nanoseconds);
   }
-  std::string text = format("{} steps after {} to warm up; {} threads, products by {}\n\n", result.steps,
-                            options.warmup, scale.threads, to_string(gemm_provider()));
+  std::string text = format("{} steps after {} to warm up; {} threads, {} products by {}\n\n", result.steps,
+                            options.warmup, scale.threads, config.text("train.precision"), to_string(gemm_provider()));
   text += profile_by_op(result.rows, scale) + "\n" + profile_by_module(result.rows, scale) + "\n" +
           profile_legend(scale) + "\n";
   text += format(
