@@ -58,6 +58,11 @@ POLYGRAD_INLINE float with_sign_of(float magnitude, float sign) {
   return from_bits(to_bits(magnitude) | (to_bits(sign) & 0x80000000u));
 }
 
+// x, or -x where the sign of `sign` is set.
+POLYGRAD_INLINE float times_sign_of(float x, float sign) {
+  return from_bits(to_bits(x) ^ (to_bits(sign) & 0x80000000u));
+}
+
 // A NaN in `x` passes through both.
 template <class T>
 POLYGRAD_INLINE T at_most(T x, T limit) {
@@ -100,28 +105,44 @@ namespace detail {
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440e-4f;
 
-// 2^n for -126 <= n <= 127.
-POLYGRAD_INLINE float exp2_int(std::int32_t n) { return from_bits(static_cast<std::uint32_t>(n + 127) << 23); }
+// Bounds by comparing bits, for which there is a vector instruction that needs no mask. Where the sign of a NaN is set,
+// max(x, 0) and max(x, limit < 0) are the bound; min(x >= 0, limit) is the bound for any NaN.
+POLYGRAD_INLINE float positive_part(float x) {
+  const std::int32_t bits = static_cast<std::int32_t>(to_bits(x));
+  return from_bits(static_cast<std::uint32_t>(bits < 0 ? 0 : bits));
+}
+POLYGRAD_INLINE float at_least_bits(float x, float limit) {
+  return from_bits(to_bits(x) < to_bits(limit) ? to_bits(x) : to_bits(limit));
+}
+POLYGRAD_INLINE float at_most_bits(float x, float limit) {
+  return from_bits(to_bits(x) < to_bits(limit) ? to_bits(x) : to_bits(limit));
+}
 
 // x = n·ln 2 + r with |r| <= ln 2 / 2, for |x| < 2^22.
 struct ExpArgument {
-  std::int32_t n;
-  float r;
+  std::uint32_t shifted;  // its low bits are n's
+  float n, r;
 };
 POLYGRAD_INLINE ExpArgument reduce_exp(float x) {
   const float kMagic = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer, kept in the low bits
   const float shifted = fma(x, 1.44269504f, kMagic);
   const float n = shifted - kMagic;
-  const float r = fma(n, -kLn2Low, fma(n, -kLn2High, x));
-  return {static_cast<std::int32_t>(to_bits(shifted) - to_bits(kMagic)), r};
+  return {to_bits(shifted), n, fma(n, -kLn2Low, fma(n, -kLn2High, x))};
 }
-// e^r - 1 for |r| <= ln 2 / 2.
-POLYGRAD_INLINE float expm1_small(float r) {
+// (e^r - 1 - r) / r² for |r| <= ln 2 / 2.
+POLYGRAD_INLINE float exp_tail(float r) {
   float q = fma(0.001381314416f, r, 0.008369418807f);
   q = fma(q, r, 0.0416684568f);
   q = fma(q, r, 0.1666651479f);
-  q = fma(q, r, 0.4999999305f);
-  return fma(r * r, q, r);
+  return fma(q, r, 0.4999999305f);
+}
+// e^r for |r| <= ln 2 / 2.
+POLYGRAD_INLINE float exp_small(float r) { return fma(fma(exp_tail(r), r, 1.0f), r, 1.0f); }
+// e^x - 1 for -30 <= x < 88.72.
+POLYGRAD_INLINE float expm1_bounded(float x) {
+  const ExpArgument a = reduce_exp(x);
+  const float half = from_bits((a.shifted << 23) + 0x3f000000u);  // 2^(n - 1)
+  return 2.0f * fma(half, fma(a.r * a.r, exp_tail(a.r), a.r), half - 0.5f);
 }
 
 // log(1 + f) = f - f²/2 + f³·p(f) for sqrt(1/2) <= 1 + f <= sqrt(2); this is p.
@@ -158,35 +179,42 @@ struct SeparateMultiplyAdd {
 // --- exponential and logarithm --------------------------------------------------------------------------------------
 
 POLYGRAD_INLINE float exp(float x) {
-  // Beyond these bounds the result is infinity and 0 all the same. The scale 2^n is applied in two halves, so that
-  // each half is a normal number while the result overflows or becomes denormal as it should.
-  const detail::ExpArgument a = detail::reduce_exp(at_least(at_most(x, 89.0f), -104.0f));
-  const std::int32_t half = a.n >> 1;
-  const float value = 1.0f + detail::expm1_small(a.r);
-  return value * detail::exp2_int(half) * detail::exp2_int(a.n - half);
+  // Below -104 the result is 0 all the same. The scale 2^n is applied in two halves, so that each is a normal number
+  // while the result becomes denormal as it should.
+  const detail::ExpArgument a = detail::reduce_exp(detail::at_least_bits(x, -104.0f));
+  const std::uint32_t half = (a.shifted << 22) & 0xff800000u, rest = (a.shifted << 23) - half;
+  const float value = from_bits(to_bits(detail::exp_small(a.r)) + half) * from_bits(rest + 0x3f800000u);
+  return x <= 88.7228394f ? value : x + from_bits(0x7f800000u);  // infinity, or NaN
 }
 POLYGRAD_INLINE double exp(double x) { return ::exp(x); }
 
 // e^x - 1, exact where e^x is close to 1.
 POLYGRAD_INLINE float expm1(float x) {
-  const detail::ExpArgument a = detail::reduce_exp(at_least(at_most(x, 89.0f), -30.0f));
-  const float half = detail::exp2_int(a.n - 1);
-  return 2.0f * fma(half, detail::expm1_small(a.r), half - 0.5f);
+  const float value = detail::expm1_bounded(detail::at_least_bits(x, -30.0f));
+  return x <= 88.7228394f ? value : x + from_bits(0x7f800000u);
 }
 POLYGRAD_INLINE double expm1(double x) { return ::expm1(x); }
+
+namespace detail {
+
+// log(2^more · x) for a normal positive x.
+POLYGRAD_INLINE float log_normal(float x, float more) {
+  const LogArgument a = reduce_log(x);
+  const float exponent = a.exponent + more, f = a.f, square = f * f;
+  float tail = fma(exponent, kLn2Low, square * f * log_tail(f, FusedMultiplyAdd{}));
+  tail = fma(-0.5f, square, tail);
+  return fma(exponent, kLn2High, f + tail);
+}
+
+}  // namespace detail
 
 // -infinity at 0, NaN below.
 POLYGRAD_INLINE float log(float x) {
   const float kInfinity = from_bits(0x7f800000u);
   const bool denormal = x < 1.17549435e-38f;
-  const detail::LogArgument a = detail::reduce_log(denormal ? x * 33554432.0f : x);  // 2^25
-  const float exponent = denormal ? a.exponent - 25.0f : a.exponent;
-  const float f = a.f, square = f * f;
-  float tail = fma(exponent, detail::kLn2Low, square * f * detail::log_tail(f, detail::FusedMultiplyAdd{}));
-  tail = fma(-0.5f, square, tail);
-  const float value = fma(exponent, detail::kLn2High, f + tail);
+  const float value = detail::log_normal(denormal ? x * 33554432.0f : x, denormal ? -25.0f : 0.0f);  // 2^25
   const float special = x == 0.0f ? -kInfinity : (x < 0.0f ? from_bits(0x7fc00000u) : x);
-  return x > 0.0f && x < kInfinity ? value : special;
+  return (x > 0.0f) & (x < kInfinity) ? value : special;
 }
 POLYGRAD_INLINE double log(double x) { return ::log(x); }
 
@@ -195,14 +223,14 @@ POLYGRAD_INLINE float log1p(float x) {
   const float sum = 1.0f + x;
   const float lost = x - (sum - 1.0f);
   const float correction = x < 1.0f ? lost / sum : 0.0f;
-  return log(sum) + correction;
+  return sum < from_bits(0x7f800000u) ? detail::log_normal(sum, 0.0f) + correction : sum;
 }
 POLYGRAD_INLINE double log1p(double x) { return ::log1p(x); }
 
 // --- sigmoids -------------------------------------------------------------------------------------------------------
 
 POLYGRAD_INLINE float tanh(float x) {
-  const float t = expm1(2.0f * at_most(abs(x), 10.0f));
+  const float t = detail::expm1_bounded(2.0f * at_most(abs(x), 10.0f));
   return with_sign_of(t / (t + 2.0f), x);
 }
 POLYGRAD_INLINE double tanh(double x) { return ::tanh(x); }
@@ -248,18 +276,75 @@ POLYGRAD_INLINE double erf(double x) { return ::erf(x); }
 
 // --- the normal distribution ----------------------------------------------------------------------------------------
 
-// The probability that a standard normal number is below x: GELU is x times this. Not rounded on the way to erf, so
-// that the left tail keeps its digits for the product.
+namespace detail {
+
+// Beyond this many standard deviations what is left counts as nothing.
+inline constexpr float kNormalEnd = 6.0f;
+// 1 - Φ(u), the probability that a standard normal number exceeds u >= 0; for u <= kNormalEnd. It is the eighth power
+// of a polynomial: that root falls from 0.92 to 0.08 only, as e^(-u²/16) does, and takes half the terms that Φ itself
+// would. The fit weighs its error by max(u, 1), as GELU does, and is off by 2.4e-8.
+POLYGRAD_INLINE float normal_tail(float u) {
+  float p = fma(-2.974726101e-07f, u, 7.468094282e-06f);
+  p = fma(p, u, -5.997035987e-05f);
+  p = fma(p, u, 3.272983668e-05f);
+  p = fma(p, u, 0.001508164336f);
+  p = fma(p, u, -0.0006765242433f);
+  p = fma(p, u, -0.03192544729f);
+  p = fma(p, u, -0.0914580375f);
+  p = fma(p, u, 0.9170040488f);
+  p *= p;
+  p *= p;
+  return p * p;
+}
+// φ(u) / (1 - Φ(u)) for 0 <= u <= kNormalEnd, where φ is the density: nearly a straight line. The fit weighs its error
+// by what that adds to u·φ(u): 5.8e-8.
+POLYGRAD_INLINE float normal_hazard(float u) {
+  float q = fma(1.12617081e-05f, u, -0.0001439268817f);
+  q = fma(q, u, 0.0005795796169f);
+  q = fma(q, u, 0.0008758277982f);
+  q = fma(q, u, -0.02002006024f);
+  q = fma(q, u, 0.1094052643f);
+  q = fma(q, u, 0.636536777f);
+  return fma(q, u, 0.7978902459f);
+}
+
+}  // namespace detail
+
+// Φ(x): the probability that a standard normal number is below x.
 POLYGRAD_INLINE float normal_cdf(float x) {
-  const float y = x * 0.70710678f;
-  const float t = at_least(at_most(y, detail::kErfOne), -detail::kErfOne);
-  const float value = fma(0.5f * t, detail::erf_ratio(t), 0.5f);
-  return abs(y) >= detail::kErfOne ? (y > 0.0f ? 1.0f : 0.0f) : value;
+  const float u = abs(x);
+  const float tail = u > detail::kNormalEnd ? 0.0f : detail::normal_tail(u);
+  return times_sign_of(0.5f - tail, x) + 0.5f;
 }
 POLYGRAD_INLINE double normal_cdf(double x) { return 0.5 * ::erfc(x * -0.70710678118654752440); }
 // Its derivative, e^(-x²/2) / sqrt(2π).
 POLYGRAD_INLINE float normal_density(float x) { return 0.398942280f * exp(-0.5f * x * x); }
 POLYGRAD_INLINE double normal_density(double x) { return 0.39894228040143267794 * exp(-0.5 * x * x); }
+
+template <class T>
+struct ValueAndSlope {
+  T value, slope;
+};
+
+// x·Φ(x) and its derivative Φ(x) + x·φ(x). With u = |x| and Q = u·(1 - Φ(u)) the value is max(x, 0) - Q, and the
+// derivative, less 1/2, odd in x: Φ(u) - 1/2 + u·φ(u).
+POLYGRAD_INLINE ValueAndSlope<float> gelu_and_slope(float x) {
+  const float u = abs(x), near = detail::at_most_bits(u, detail::kNormalEnd);
+  const float tail = u > detail::kNormalEnd ? 0.0f : detail::normal_tail(u);  // of NaN: NaN
+  const float product = near * tail;
+  const float centre = fma(product, detail::normal_hazard(near), 0.5f - tail);
+  return {detail::positive_part(x) - product, times_sign_of(centre, x) + 0.5f};
+}
+POLYGRAD_INLINE float gelu(float x) { return gelu_and_slope(x).value; }
+POLYGRAD_INLINE ValueAndSlope<double> gelu_and_slope(double x) {
+  // The argument is bounded where the results have long become constant, so that no 0·∞ arises.
+  const double from_below = at_least(x, -40.0), bounded = at_most(from_below, 40.0), cdf = normal_cdf(from_below);
+  return {from_below * cdf, fma(bounded, normal_density(bounded), cdf)};
+}
+POLYGRAD_INLINE double gelu(double x) {
+  const double bounded = at_least(x, -40.0);
+  return bounded * normal_cdf(bounded);
+}
 
 // Two independent standard normal numbers from two random words (Box and Muller, 1958). Plain multiplies and adds with
 // one rounding each, and no fma, so that every CPU gives the same bits.

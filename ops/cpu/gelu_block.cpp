@@ -17,9 +17,9 @@ template <class T>
 void gelu_pair_block(const T* pre, T* y, T* slope, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    const T x = pre[i];
-    y[i] = functors::Gelu::value(x);
-    slope[i] = functors::Gelu::derivative(x, T(0));
+    const math::ValueAndSlope<T> both = functors::Gelu::value_and_slope(pre[i]);
+    y[i] = both.value;
+    slope[i] = both.slope;
   }
 }
 
@@ -32,9 +32,10 @@ void gelu_backward_block(const T* pre, const T* g, T* dpre, T* h, std::int64_t n
   }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    const T x = pre[i], upper = g[i];
-    h[i] = functors::Gelu::value(x);
-    dpre[i] = upper * functors::Gelu::derivative(x, T(0));
+    const math::ValueAndSlope<T> both = functors::Gelu::value_and_slope(pre[i]);
+    const T upper = g[i];
+    h[i] = both.value;
+    dpre[i] = upper * both.slope;
   }
 }
 

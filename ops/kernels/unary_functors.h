@@ -191,23 +191,26 @@ struct Elu {
   }
 };
 
-// In the next three the argument is bounded where the result has long become constant, so that no 0·∞ arises.
-
 // x·Φ(x), the exact form.
 struct Gelu {
   static constexpr const char* kName = "gelu";
   static constexpr Reads kReads = Reads::x;
   template <class T>
   POLYGRAD_INLINE static T value(T x) {
-    const T bounded = math::at_least(x, T(-40));
-    return bounded * math::normal_cdf(bounded);
+    return math::gelu(x);
   }
   template <class T>
   POLYGRAD_INLINE static T derivative(T x, T) {
-    const T bounded = math::at_most(math::at_least(x, T(-40)), T(40));
-    return math::fma(bounded, math::normal_density(bounded), math::normal_cdf(bounded));
+    return math::gelu_and_slope(x).slope;
+  }
+  // Both, for little more than the derivative alone.
+  template <class T>
+  POLYGRAD_INLINE static math::ValueAndSlope<T> value_and_slope(T x) {
+    return math::gelu_and_slope(x);
   }
 };
+
+// In the next two the argument is bounded where the result has long become constant, so that no 0·∞ arises.
 
 // x/2·(1 + tanh(k·(x + a·x³))), k = √(2/π), a = 0.044715.
 struct GeluTanh {

@@ -72,6 +72,27 @@ TEST_CASE("math: errors over the whole range of float") {
   CHECK_FUNCTION(0, math::sigmoid(x), 1 / (1 + std::exp(-x)));
   CHECK_FUNCTION(0, math::normal_cdf(x), std::erfc(-x / std::sqrt(2.0)) / 2);
   CHECK_FUNCTION(0, math::normal_density(x), std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0)));
+  CHECK_FUNCTION(0, math::gelu(x), math::gelu(x));
+  CHECK_FUNCTION(0, math::gelu_and_slope(x).slope, math::gelu_and_slope(x).slope);
+}
+
+TEST_CASE("math: gelu is nearer than the claim, and its two forms are one") {
+  const double kScale = std::sqrt(2 * std::acos(-1.0));
+  double worst_value = 0, worst_slope = 0;
+  for (double at = -8; at <= 8; at += 1e-4) {
+    const float x = static_cast<float>(at);
+    const double exact = x, cdf = std::erfc(-exact / std::sqrt(2.0)) / 2;
+    const math::ValueAndSlope<float> both = math::gelu_and_slope(x);
+    CHECK(both.value == math::gelu(x));
+    const double slope = cdf + exact * std::exp(-exact * exact / 2) / kScale;
+    worst_value = std::max(worst_value, std::abs(both.value - exact * cdf) - 0x1p-24 * std::abs(exact * cdf));
+    worst_slope = std::max(worst_slope, std::abs(both.slope - slope));
+    const math::ValueAndSlope<double> precise = math::gelu_and_slope(exact);
+    CHECK(std::abs(precise.value - exact * cdf) < 1e-15);
+    CHECK(std::abs(precise.slope - slope) < 1e-15);
+  }
+  CHECK(worst_value < 1.5e-7);
+  CHECK(worst_slope < 3.5e-7);
 }
 
 TEST_CASE("math: special values") {
@@ -97,6 +118,14 @@ TEST_CASE("math: special values") {
   CHECK(math::normal_cdf(-kInfinity) == 0);
   CHECK(math::sigmoid(-kInfinity) == 0);
   CHECK(std::signbit(math::tanh(-0.0f)));
+  for (const float far : {10.0f, 1e30f, kInfinity}) {
+    CHECK(math::gelu(far) == far);
+    CHECK(math::gelu(-far) == 0);
+    CHECK(math::gelu_and_slope(far).slope == 1);
+    CHECK(math::gelu_and_slope(-far).slope == 0);
+    CHECK(math::normal_cdf(far) == 1);
+    CHECK(math::normal_cdf(-far) == 0);
+  }
   for (const float nan : {kNan, -kNan}) {
     CHECK(std::isnan(math::exp(nan)));
     CHECK(std::isnan(math::expm1(nan)));
@@ -105,6 +134,9 @@ TEST_CASE("math: special values") {
     CHECK(std::isnan(math::tanh(nan)));
     CHECK(std::isnan(math::erf(nan)));
     CHECK(std::isnan(math::sigmoid(nan)));
+    CHECK(std::isnan(math::normal_cdf(nan)));
+    CHECK(std::isnan(math::gelu(nan)));
+    CHECK(std::isnan(math::gelu_and_slope(nan).slope));
     CHECK(std::isnan(math::at_least(nan, 0.0f)));
     CHECK(std::isnan(math::at_most(nan, 0.0f)));
   }
