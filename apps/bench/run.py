@@ -63,7 +63,7 @@ def measure(work, python, missing, threads, rounds):
     while first or waiting:
         ours = [our_player(*one) for one in (work.ours if first else work.ours[:1])]
         for player in ours:
-            player.wait_until_ready()
+            player.start()
         group = []
         while waiting and len(group) < MOST_PEERS and (not group or free_mib() > PEER_MIB):
             peer = waiting.pop(0)
@@ -72,7 +72,7 @@ def measure(work, python, missing, threads, rounds):
                 continue
             player = Player(peer.name, [python, PEERS / peer.script, *peer.options.split(), "--threads", threads,
                                         "--environment", peer.environment])
-            player.wait_until_ready()
+            player.start()
             group.append(player)
         play(ours + group, rounds)
         for player in (ours if first else []) + group:

@@ -36,7 +36,8 @@ def test_turns(bench):
 def test_silent_program_is_ended():
     seconds, turns.START_SECONDS = turns.START_SECONDS, 0.3
     player = turns.Player("silent", ["sleep", "100"])  # which does not know --turns, and ends at once or never
-    assert not player.wait_until_ready() and player.failure
+    player.start()
+    assert player.failure and not player.ready
     turns.START_SECONDS = seconds
 
 

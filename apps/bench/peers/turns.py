@@ -22,13 +22,21 @@ class Player:
 
     def __init__(self, name, command):
         self.name, self.command = name, [str(word) for word in command]
-        self.turns, self.report, self.failure, self.ready = [], None, None, False
+        self.turns, self.report, self.failure, self.process, self.ready = [], None, None, None, False
         self.errors = tempfile.TemporaryFile(mode="w+")
+
+    def start(self):
+        """Starts it, and waits until it is warm. One after another: OpenMP's threads wait actively for each other, and stand
+        in the way of those of the next program that starts meanwhile."""
+        if self.process or self.failure:
+            return
         try:
             self.process = subprocess.Popen([*self.command, "--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=self.errors, text=True)
         except OSError as error:
-            self.process, self.failure = None, str(error)
+            self.failure = str(error)
+            return
+        self.ready = self._read(START_SECONDS) is not None
 
     def _read(self, seconds):
         timer = threading.Timer(seconds, self.process.kill)
@@ -45,11 +53,6 @@ class Player:
         self.stop()
         return None
 
-    def wait_until_ready(self):
-        if not self.failure and not self.ready:
-            self.ready = self._read(START_SECONDS) is not None
-        return self.ready and not self.failure
-
     def _ask(self, word, seconds):
         try:
             self.process.stdin.write(word + "\n")
@@ -59,7 +62,8 @@ class Player:
         return self._read(seconds)
 
     def take_turn(self):
-        if self.wait_until_ready():
+        self.start()
+        if self.ready and not self.failure:
             pair = self._ask("turn", TURN_SECONDS)
             if pair:
                 self.turns.append(pair)
@@ -86,7 +90,7 @@ class Player:
 
 def play(players, rounds):
     for player in players:
-        player.wait_until_ready()
+        player.start()
     for turn in range(rounds):
         # Each round begins with another one, so that nobody always comes after the same neighbour.
         first = turn % len(players)
