@@ -128,15 +128,20 @@ TEST_CASE("vit_step trains as vit_train does: the losses of the first ten steps 
     "schedule": {"name": "constant"},
     "train": {"batch_size": 6, "max_steps": 10, "log_every_steps": 1}
   })");
-  for (const std::string phi : {"x3", "softmax"}) {
+  const std::vector<std::pair<std::string, std::string>> cases = {{"x3", "f32"}, {"softmax", "f32"}, {"x3", "bf16"}};
+  for (const auto& [phi, precision] : cases) {
     CAPTURE(phi);
+    CAPTURE(precision);
+    if (precision == "bf16" && !precision_obstacle(Precision::bf16).empty()) continue;
     const nlohmann::json line = measure({"vit_step", "--data", data, "--image", "16", "--patch", "4", "--classes", "12",
-                                         "--batch", "6", "--phi", phi, "--steps", "10"});
-    const Outcome outcome = run_program("vit_train", {"--config", folder / "settings.json", "--data", data, "--out",
-                                                      folder / phi, "--set", "attention.phi=" + phi, "--threads", "2"});
+                                         "--batch", "6", "--phi", phi, "--precision", precision, "--steps", "10"});
+    const std::string out = folder / (phi + "-" + precision);
+    const Outcome outcome =
+        run_program("vit_train", {"--config", folder / "settings.json", "--data", data, "--out", out, "--threads", "2",
+                                  "--set", "attention.phi=" + phi, "--set", "train.precision=" + precision});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     std::vector<double> trained;
-    for (const MetricsRow& row : read_metrics(folder / phi + "/metrics.jsonl")) {
+    for (const MetricsRow& row : read_metrics(out + "/metrics.jsonl")) {
       if (row.event() == "train") trained.push_back(row.number("loss"));
     }
     CHECK(trained.size() == 10);
