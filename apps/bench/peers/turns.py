@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 START_SECONDS = 240  # compilers need a while
 TURN_SECONDS = 90
@@ -34,7 +35,7 @@ class Player:
             self.process = subprocess.Popen([*self.command, "--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=self.errors, text=True)
         except OSError as error:
-            self.failure = str(error)
+            self.failure = f"{Path(self.command[0]).name}: {error.strerror}"  # without the folder: it goes into the page
             return
         self.ready = self._read(START_SECONDS) is not None
 
