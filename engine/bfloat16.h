@@ -1,8 +1,9 @@
 // bfloat16: the upper half of a float. The conversions, as text that every loop can have inline.
 //
 // Where this stands: beside math.h, below the engine's and ops' kernels, on the CPU and under nvcc. dtype.h declares
-// the type and the same conversions as functions. Both loops are plain integer code without a branch, so that a
-// compiler makes vectors of them: a row is converted at the speed of the memory.
+// the type and the same conversions as functions.
+// Both loops are plain integer code without a branch, so that a compiler makes vectors of them: a row is converted at
+// the speed of the memory.
 #pragma once
 
 #include <cstdint>

@@ -211,7 +211,7 @@ void gemm_through_f32(Workspace& workspace, const Gemm<BFloat16, BFloat16>& g, c
       if (g.bias != nullptr) {
         for (std::int64_t j = 0; j < g.n; ++j) row[j] += g.bias[j];
       }
-      round_to_bfloat16(row, g.c + offset + i * g.ldc, g.n);
+      round_row(row, g.c + offset + i * g.ldc, g.n);
     }
     epilogue(offset, rows, g.n, 0);
   });

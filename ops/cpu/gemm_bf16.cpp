@@ -8,6 +8,25 @@
 #include "engine/profile_hooks.h"
 #include "ops/cpu/gemm.h"
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace polygrad::cpu {
+
+void round_row(const float* from, BFloat16* to, std::int64_t n) {
+  std::int64_t i = 0;
+#ifdef __AVX512BF16__
+  for (; i + 16 <= n; i += 16) {
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
+    std::memcpy(to + i, &rounded, sizeof rounded);
+  }
+#endif
+  for (; i < n; ++i) to[i] = round_to_bfloat16(from[i]);
+}
+
+}  // namespace polygrad::cpu
+
 #ifdef POLYGRAD_HAVE_ONEDNN
 
 #include <dnnl.h>
@@ -310,7 +329,7 @@ void pack_bf16(bool trans_b, std::int64_t n, std::int64_t k, const float* b, std
   Workspace workspace;
   BFloat16* rounded = workspace.allocate<BFloat16>(n * k);
   const std::int64_t rows = trans_b ? n : k, cols = trans_b ? k : n;
-  for (std::int64_t i = 0; i < rows; ++i) round_to_bfloat16(b + i * ldb, rounded + i * cols, cols);
+  for (std::int64_t i = 0; i < rows; ++i) round_row(b + i * ldb, rounded + i * cols, cols);
   const Key key{0, n, k, 0, cols, 0, kReorder, false, trans_b, true, true, false, 1, 0};
   const dnnl_status_t status = execute(key, nullptr, rounded, packed, nullptr);
   if (status != dnnl_success) throw_gemm_failure("dnnl_reorder", status == dnnl_out_of_memory, status, n, k, k);

@@ -2,10 +2,10 @@
 //
 // Where this stands: beside gemm_serial of ops/cpu/gemm.h, whose conventions these share (row-major, leading
 // dimensions, sizes of 0, beta = 0 overwrites). They need oneDNN and a CPU with bf16 units (ops/precision.h says where
-// they can't run; here that is an error of the program). How it works: oneDNN's matmul primitive. A primitive is
-// compiled for one shape with its strides, so each thread keeps those it has used, at most kPrimitives of them; a call
-// costs about half a microsecond above the product itself. Read next: gemm_bf16.cpp, engine/bfloat16.h (rounding whole
-// rows).
+// they can't run; here that is an error of the program).
+// How it works: oneDNN's matmul primitive. A primitive is compiled for one shape with its strides, so each thread keeps
+// those it has used, at most kPrimitives of them; a call costs about half a microsecond above the product itself.
+// Read next: gemm_bf16.cpp.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,10 @@ namespace polygrad::cpu {
 
 // Whether this build has oneDNN and this CPU the units (avx512_bf16 or amx_bf16).
 bool has_bf16_units();
+
+// Rounds n elements of a row to nearest, as round_to_bfloat16 of engine/bfloat16.h, with the CPU's own instruction
+// where it has one; that one makes denormals 0, which products do anyway.
+void round_row(const float* from, BFloat16* to, std::int64_t n);
 
 // C = alpha * op(A) * op(B) + beta * C.
 void gemm_serial(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,

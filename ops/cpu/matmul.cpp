@@ -6,6 +6,7 @@
 #include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "ops/cpu/floating.h"
+#include "ops/cpu/gelu_block.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/kernels/unary_functors.h"
@@ -243,7 +244,7 @@ void linear_gelu_backward_bf16(Workspace& workspace, const TensorRef& grad_y, co
                     for (std::int64_t j = 0; j < width; ++j) {
                       row[j] = widen(g[j]) * functors::Gelu::derivative(widen(x[j]), 0.0f);
                     }
-                    round_to_bfloat16(row, result + i * cols + col, width);
+                    round_row(row, result + i * cols + col, width);
                     return static_cast<const float*>(row);
                   });
 }
@@ -287,8 +288,7 @@ void linear_gelu_packed(Workspace& workspace, const TensorRef& x, const TensorRe
     for (std::int64_t i = 0; i < rows; ++i) {
       const BFloat16* from = product.c + offset + i * product.ldc;
       BFloat16* to = result + offset + i * product.ldc;
-#pragma GCC ivdep
-      for (std::int64_t j = 0; j < cols; ++j) to[j] = round_to_bfloat16(functors::Gelu::value(widen(from[j])));
+      gelu_block(from, to, cols);
     }
   };
   gemm(workspace, product, epilogue);

@@ -9,6 +9,7 @@
 #include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "ops/cpu/floating.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/norm_rows.h"
 
 namespace polygrad {
@@ -35,7 +36,7 @@ void layer_norm(Workspace&, const TensorRef& x, const TensorRef& weight, const T
       cpu::layer_norm_rows(x.as<T>() + begin * n, end - begin, n, weight.as<T>(), bias.as<T>(), eps, result,
                            mean.as<double>() + begin, rstd.as<double>() + begin);
       if constexpr (std::is_same_v<T, float>) {
-        if (narrow) round_to_bfloat16(result, y.as<BFloat16>() + begin * n, (end - begin) * n);
+        if (narrow) cpu::round_row(result, y.as<BFloat16>() + begin * n, (end - begin) * n);
       }
     });
   });

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "engine/bfloat16.h"
 #include "engine/parallel.h"
 #include "ops/cpu/gelu_block.h"
 #include "ops/cpu/gemm_bf16.h"
@@ -35,7 +34,7 @@ class RoundedNorm {
       layer_norm_rows(norm_.x.as<const float>() + begin * n_, count, n_, norm_.weight.as<const float>(),
                       norm_.bias.as<const float>(), norm_.eps, wide_, norm_.mean.as<double>() + begin,
                       norm_.rstd.as<double>() + begin);
-      round_to_bfloat16(wide_, result + i * n_, count * n_);
+      round_row(wide_, result + i * n_, count * n_);
     }
   }
   // From mean and rstd.
@@ -45,7 +44,7 @@ class RoundedNorm {
       layer_norm_rows_again(norm_.x.as<const float>() + begin * n_, count, n_, norm_.weight.as<const float>(),
                             norm_.bias.as<const float>(), norm_.mean.as<const double>() + begin,
                             norm_.rstd.as<const double>() + begin, wide_);
-      round_to_bfloat16(wide_, result + i * n_, count * n_);
+      round_row(wide_, result + i * n_, count * n_);
     }
   }
 
@@ -147,7 +146,7 @@ void residual_backward_bf16(Workspace& workspace, const TensorRef& x, const RowL
       for (std::int64_t block = plan.first_block(group); block < plan.first_block(group + 1); ++block) {
         const RowRange rows = plan.rows_of(block);
         const float* g = scaled_gradient(grad.as<const float>() + rows.begin * out, factors, scale, rows, out, scaled);
-        round_to_bfloat16(g, rounded, rows.count * out);
+        round_row(g, rounded, rows.count * out);
         if (weight_sums.wanted()) {
           add_weight_gradient(rounded, out, x.as<const BFloat16>() + rows.begin * in, in, rows.count,
                               block == plan.first_block(group), weight_sums.of(group));
@@ -222,7 +221,7 @@ void mlp_backward_bf16(Workspace& workspace, const RowNorm& norm, const RowLinea
         const bool first = block == plan.first_block(group);
         const float* residual = grad.as<const float>() + rows.begin * dim;
         const float* g = scaled_gradient(residual, factors, scale, rows, dim, scaled);
-        round_to_bfloat16(g, rounded, rows.count * dim);
+        round_row(g, rounded, rows.count * dim);
         gemm_packed_serial(rows.count, hidden, dim, rounded, dim, fc2.packed.as<const BFloat16>(), nullptr, d, hidden);
         gelu_backward_block(pre.as<const BFloat16>() + rows.begin * hidden, d, d, h, rows.count * hidden);
         if (weight2_sums.wanted()) {

@@ -277,6 +277,29 @@ TEST_CASE("rows are rounded as single numbers are, ties to even, and widened exa
   CHECK(wrong == 0);
 }
 
+TEST_CASE("round_row rounds as round_to_bfloat16, but for denormals") {
+  for (const Index n : {1, 15, 16, 17, 300}) {
+    std::vector<float> values = numbers(n, 7);
+    for (Index i = 0; i < n; ++i) {
+      const int shift = static_cast<int>(i % 200) - 100;
+      values[static_cast<std::size_t>(i)] = std::ldexp(values[static_cast<std::size_t>(i)], shift);
+    }
+    values[0] = std::numeric_limits<float>::quiet_NaN();
+    if (n > 3) {
+      values[1] = std::numeric_limits<float>::infinity();
+      values[2] = -std::numeric_limits<float>::max();
+      values[3] = -0.0f;
+    }
+    std::vector<BFloat16> got(values.size());
+    cpu::round_row(values.data(), got.data(), n);
+    CHECK(same_bits(got, rounded(values)));
+  }
+  const float denormal = std::numeric_limits<float>::denorm_min();
+  BFloat16 none{1};
+  cpu::round_row(&denormal, &none, 1);
+  CHECK(widen(none) == 0);
+}
+
 TEST_CASE("bf16 products agree with a naive loop, for every transpose, alpha, beta and padding") {
   SKIP_WITHOUT_BF16_UNITS;
   for (const auto& size : kSizes) {
