@@ -9,71 +9,14 @@
 #include <cstring>
 #include <type_traits>
 
-#include "engine/tensor_ref.h"
+#include "engine/math.h"
 
 namespace polygrad::lanes {
 
-// Where the machine's vectors are shorter, GCC remarks that a function would return these in another way. All are
-// inline.
+// Where the machine's vectors are shorter, GCC remarks that a function would return these in another way. All are inline.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-using Double8 = double __attribute__((vector_size(64)));
-using Float8 = float __attribute__((vector_size(32)));
-using Float16 = float __attribute__((vector_size(64)));
-
-POLYGRAD_INLINE Double8 load8(const float* p) {
-  Float8 v;
-  std::memcpy(&v, p, sizeof v);
-  return __builtin_convertvector(v, Double8);
-}
-POLYGRAD_INLINE Double8 load8(const double* p) {
-  Double8 v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
-// Sixteen running sums in f64.
-struct Sum {
-  Double8 low = {}, high = {};
-
-  template <class T>
-  POLYGRAD_INLINE void add16(const T* p) {
-    low += load8(p);
-    high += load8(p + 8);
-  }
-  POLYGRAD_INLINE void add(const Float16& a, const Float16& b) {
-    const Float16 sum = a + b;
-    Float8 half[2];
-    std::memcpy(half, &sum, sizeof half);
-    low += __builtin_convertvector(half[0], Double8);
-    high += __builtin_convertvector(half[1], Double8);
-  }
-  POLYGRAD_INLINE void add(const Double8& a, const Double8& b) {
-    low += a;
-    high += b;
-  }
-  POLYGRAD_INLINE void add(int lane, double value) {
-    if (lane < 8) {
-      low[lane] += value;
-    } else {
-      high[lane - 8] += value;
-    }
-  }
-  POLYGRAD_INLINE double total() const {
-    const Double8 s = low + high;
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-  }
-};
-
-// Σ x[i]
-template <class T>
-POLYGRAD_INLINE double sum(const T* x, std::int64_t n) {
-  Sum lanes;
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) lanes.add16(x + i);
-  for (int lane = 0; i < n; ++i, ++lane) lanes.add(lane, static_cast<double>(x[i]));
-  return lanes.total();
-}
+// --- vectors of 64 bytes --------------------------------------------------------------------------------------------
 
 template <class T>
 struct Vector64;
@@ -94,13 +37,30 @@ using Vector = typename Vector64<T>::type;
 template <class T>
 inline constexpr std::int64_t kWidth = 64 / sizeof(T);
 
+template <class T>
+POLYGRAD_INLINE Vector<T> load(const T* p) {
+  Vector<T> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// a·b + c, rounded once where the machine can.
+template <class V>
+POLYGRAD_INLINE V fma(const V& a, const V& b, const V& c) {
+  using T = std::remove_cvref_t<decltype(a[0])>;
+  T x[kWidth<T>], y[kWidth<T>], z[kWidth<T>];
+  std::memcpy(x, &a, sizeof x);
+  std::memcpy(y, &b, sizeof y);
+  std::memcpy(z, &c, sizeof z);
+  for (std::int64_t i = 0; i < kWidth<T>; ++i) z[i] = math::fma(x[i], y[i], z[i]);
+  return load(static_cast<const T*>(z));
+}
+
 // How a row is read: a whole vector, or its last few elements and zeros.
 struct Whole {
   template <class T>
   POLYGRAD_INLINE Vector<T> operator()(const T* p) const {
-    Vector<T> v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
+    return load(p);
   }
   template <class T>
   POLYGRAD_INLINE Vector<T> keep(const Vector<T>& v) const {
@@ -113,45 +73,118 @@ struct Rest {
   POLYGRAD_INLINE Vector<T> operator()(const T* p) const {
     T part[kWidth<T>] = {};
     for (std::int64_t i = 0; i < count; ++i) part[i] = p[i];
-    return Whole()(static_cast<const T*>(part));
+    return load(static_cast<const T*>(part));
   }
   template <class T>
   POLYGRAD_INLINE Vector<T> keep(const Vector<T>& v) const {
     using Index = typename Vector64<T>::index;
-    using Number = std::remove_reference_t<decltype(Index{}[0])>;
+    using Number = std::remove_cvref_t<decltype(Index{}[0])>;
     return Vector64<T>::kIndex < (Index{} + static_cast<Number>(count)) ? v : Vector<T>{};
   }
 };
 
-// Sums of several terms that are formed from rows of T, each a vector of T: terms(i, read, t) forms those of the
-// elements from i on, which it reads by read(pointer). A lane adds at most kRun numbers in T; the rest is f64.
-template <class T, int kSums, class Terms>
-POLYGRAD_INLINE void sum_terms(std::int64_t n, const Terms& terms, double (&sums)[kSums]) {
-  constexpr std::int64_t kSets = 4, kRun = 8, kStep = kSets * kWidth<T>, kBlock = kRun * kStep;
-  Sum total[kSums];
+// --- sums -----------------------------------------------------------------------------------------------------------
+
+// Sixteen running sums in f64, in vectors that a conversion from f32 fills with one instruction.
+struct Sum {
+  using Double4 = double __attribute__((vector_size(32)));
+  using Double2 = double __attribute__((vector_size(16)));
+  Double4 part[4] = {};
+
+  POLYGRAD_INLINE static Double4 load4(const float* p) {  // a loop: GCC 12 converts vectors by halves
+    double v[4];
+    for (int i = 0; i < 4; ++i) v[i] = static_cast<double>(p[i]);
+    return load4(static_cast<const double*>(v));
+  }
+  POLYGRAD_INLINE static Double4 load4(const double* p) {
+    Double4 v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  template <class T>
+  POLYGRAD_INLINE void add16(const T* p) {
+    for (int k = 0; k < 4; ++k) part[k] += load4(p + 4 * k);
+  }
+  POLYGRAD_INLINE static double total(const Double4& four) {
+    Double2 half[2];
+    std::memcpy(half, &four, sizeof half);
+    const Double2 two = half[0] + half[1];
+    return two[0] + two[1];
+  }
+  POLYGRAD_INLINE double total() const { return total((part[0] + part[2]) + (part[1] + part[3])); }
+};
+
+// A vector's four quarters, or two halves, added up.
+POLYGRAD_INLINE Sum::Double4 fold4(const Vector<float>& v) {
+  using Float8 = float __attribute__((vector_size(32)));
+  using Float4 = float __attribute__((vector_size(16)));
+  Float8 halves[2];
+  std::memcpy(halves, &v, sizeof halves);
+  const Float8 half = halves[0] + halves[1];
+  Float4 quarters[2];
+  std::memcpy(quarters, &half, sizeof quarters);
+  const Float4 quarter = quarters[0] + quarters[1];
+  float four[4];
+  std::memcpy(four, &quarter, sizeof four);
+  return Sum::load4(static_cast<const float*>(four));
+}
+POLYGRAD_INLINE Sum::Double4 fold4(const Vector<double>& v) {
+  Sum::Double4 halves[2];
+  std::memcpy(halves, &v, sizeof halves);
+  return halves[0] + halves[1];
+}
+
+// Σ value(i), in f64: for terms that are formed one by one.
+template <class Value>
+POLYGRAD_INLINE double sum_of(std::int64_t n, const Value& value) {
+  Sum lanes;
+  for (std::int64_t i = 0; i < n; i += 16) {
+    double next[16];
+    for (std::int64_t lane = 0; lane < 16; ++lane) next[lane] = i + lane < n ? value(i + lane) : 0.0;
+    lanes.add16(next);
+  }
+  return lanes.total();
+}
+
+// Σ x[i]
+template <class T>
+POLYGRAD_INLINE double sum(const T* x, std::int64_t n) {
+  Sum lanes;
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) lanes.add16(x + i);
+  if (i < n) {
+    T rest[16] = {};
+    for (std::int64_t lane = 0; i + lane < n; ++lane) rest[lane] = x[i + lane];
+    lanes.add16(static_cast<const T*>(rest));
+  }
+  return lanes.total();
+}
+
+// Several sums along rows of T: add(i, read, sums) adds what belongs to the elements from i on, which it reads as
+// vectors by read(pointer), to vectors of running sums. A lane adds at most kRun times in T, then the sets of lanes and
+// their quarters are added to each other; the rest is f64.
+template <class T, int kSums, class Add>
+POLYGRAD_INLINE void sum_rows(std::int64_t n, const Add& add, double (&sums)[kSums]) {
+  constexpr std::int64_t kRun = 8, kStep = 4 * kWidth<T>, kBlock = kRun * kStep;
+  Sum::Double4 total[kSums] = {};
   for (std::int64_t first = 0; first < n; first += kBlock) {
     const std::int64_t end = first + kBlock < n ? first + kBlock : n;
-    Vector<T> lanes[kSets][kSums] = {}, t[kSums];
+    Vector<T> a[kSums] = {}, b[kSums] = {}, c[kSums] = {}, d[kSums] = {};  // by names, so that they stay in registers
     std::int64_t i = first;
     for (; i + kStep <= end; i += kStep) {
-      for (std::int64_t set = 0; set < kSets; ++set) {
-        terms(i + set * kWidth<T>, Whole(), t);
-        for (int k = 0; k < kSums; ++k) lanes[set][k] += t[k];
-      }
+      add(i, Whole(), a);
+      add(i + kWidth<T>, Whole(), b);
+      add(i + 2 * kWidth<T>, Whole(), c);
+      add(i + 3 * kWidth<T>, Whole(), d);
     }
-    for (; i + kWidth<T> <= end; i += kWidth<T>) {
-      terms(i, Whole(), t);
-      for (int k = 0; k < kSums; ++k) lanes[0][k] += t[k];
-    }
-    if (i < end) {
-      const Rest rest{end - i};
-      terms(i, rest, t);
-      for (int k = 0; k < kSums; ++k) lanes[1][k] += rest.keep<T>(t[k]);
-    }
-    for (int k = 0; k < kSums; ++k) total[k].add(lanes[0][k] + lanes[1][k], lanes[2][k] + lanes[3][k]);
+    for (; i + kWidth<T> <= end; i += kWidth<T>) add(i, Whole(), a);
+    if (i < end) add(i, Rest{end - i}, b);
+    for (int k = 0; k < kSums; ++k) total[k] += fold4((a[k] + b[k]) + (c[k] + d[k]));
   }
-  for (int k = 0; k < kSums; ++k) sums[k] = total[k].total();
+  for (int k = 0; k < kSums; ++k) sums[k] = Sum::total(total[k]);
 }
+
+// --- maxima ---------------------------------------------------------------------------------------------------------
 
 // The largest of n >= 1 values; NaN where there is one.
 template <class T>

@@ -9,7 +9,8 @@
 namespace polygrad::cpu {
 namespace {
 
-// Rows whose share of the gradients of weight and bias is summed in T, in registers, before it goes into f64.
+// Rows that are worked on together, step by step: what one row waits for (the end of a sum, a root) is no time lost,
+// and the gradients of weight and bias are summed over these in registers, in T, before they go into f64.
 constexpr std::int64_t kRowsAtOnce = 8;
 
 // x̂ = (x - high)·scale + shift, where mean = high + low, scale = rstd and shift = -low·rstd.
@@ -24,42 +25,48 @@ struct Centre {
   POLYGRAD_INLINE T operator()(T x) const { return math::fma(x - high, scale, shift); }
 };
 
-struct Moments {
-  double mean, variance;
-};
-
-// For rows whose squares a float doesn't hold, or hardly.
+// Mean and variance of a row whose squares a float doesn't hold, or hardly.
 template <class T>
-Moments moments_in_f64(const T* x, std::int64_t n) {
-  const double mean = lanes::sum(x, n) / static_cast<double>(n);
-  const T high = static_cast<T>(mean), low = static_cast<T>(mean - static_cast<double>(high));
-  lanes::Sum squares;
-  for (std::int64_t i = 0; i < n; ++i) {
+__attribute__((noinline)) void moments_in_f64(const T* x, std::int64_t n, double* mean, double* variance) {
+  *mean = lanes::sum(x, n) / static_cast<double>(n);
+  const T high = static_cast<T>(*mean), low = static_cast<T>(*mean - static_cast<double>(high));
+  const double squares = lanes::sum_of(n, [=](std::int64_t i) {
     const double centred = static_cast<double>((x[i] - high) - low);
-    squares.add(static_cast<int>(i % 16), centred * centred);
-  }
-  return {mean, squares.total() / static_cast<double>(n)};
+    return centred * centred;
+  });
+  *variance = squares / static_cast<double>(n);
 }
 
-// Two passes: a mean, then what is left of it, and the squares, about the first.
+// Means and variances of up to kRowsAtOnce rows: a mean each; then what is left of it, and the squares, about the
+// first.
 template <class T>
-Moments moments_of(const T* x, std::int64_t n) {
-  const double count = static_cast<double>(n);
-  double sum[1], sums[2];
-  lanes::sum_terms<T>(
-      n, [x](std::int64_t i, auto read, lanes::Vector<T>* t) { t[0] = read(x + i); }, sum);
-  const T about = static_cast<T>(sum[0] / count);
-  lanes::sum_terms<T>(
-      n,
-      [x, about](std::int64_t i, auto read, lanes::Vector<T>* t) {
-        t[0] = read(x + i) - about;
-        t[1] = t[0] * t[0];
-      },
-      sums);
-  const double rest = sums[0] / count;
-  // The squares of smaller numbers may have been rounded to nothing, and those of larger ones to infinity.
-  if (sizeof(T) == sizeof(float) && !(sums[1] > 1e-24 && sums[1] < 1e38)) return moments_in_f64(x, n);
-  return {static_cast<double>(about) + rest, std::max(sums[1] / count - rest * rest, 0.0)};
+void moments_of(const T* x, std::int64_t rows, std::int64_t n, double* mean, double* variance) {
+  const double share = 1.0 / static_cast<double>(n);
+  T about[kRowsAtOnce];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double sum[1];
+    lanes::sum_rows<T>(
+        n, [row = x + r * n](std::int64_t i, auto read, lanes::Vector<T>* sums) { sums[0] += read(row + i); }, sum);
+    about[r] = static_cast<T>(sum[0] * share);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double sums[2];
+    lanes::sum_rows<T>(
+        n,
+        [row = x + r * n, centre = about[r]](std::int64_t i, auto read, lanes::Vector<T>* sums) {
+          const lanes::Vector<T> centred = read.template keep<T>(read(row + i) - centre);
+          sums[0] += centred;
+          sums[1] = lanes::fma(centred, centred, sums[1]);
+        },
+        sums);
+    const double rest = sums[0] * share;
+    mean[r] = static_cast<double>(about[r]) + rest;
+    variance[r] = std::max(sums[1] * share - rest * rest, 0.0);
+    // The squares of smaller numbers may have been rounded to nothing, and those of larger ones to infinity.
+    if (sizeof(T) == sizeof(float) && !(sums[1] > 1e-24 && sums[1] < 1e38)) {
+      moments_in_f64(x + r * n, n, mean + r, variance + r);
+    }
+  }
 }
 
 // Outputs may take the place of inputs: each element is read before it is written.
@@ -81,32 +88,42 @@ void write_row(const T* x, Centre<T> centre, const T* weight, const T* bias, T* 
   }
 }
 
+// Σ h and Σ h·x̂ where sums of f32 overflow: a few numbers near the largest float, perhaps.
+template <class T>
+__attribute__((noinline)) void sums_in_f64(const T* g, const T* x, const T* weight, const Centre<T>& centre,
+                                           std::int64_t n, double (&sums)[2]) {
+  const auto h = [=](std::int64_t i) { return static_cast<double>(weight ? g[i] * weight[i] : g[i]); };
+  sums[0] = lanes::sum_of(n, h);
+  sums[1] = lanes::sum_of(n, [&](std::int64_t i) { return h(i) * static_cast<double>(centre(x[i])); });
+}
+
+struct Means {
+  double h, product;
+};
+
 // mean(h) and mean(h·x̂)
 template <class T>
-void means_of(const T* g, const T* x, const T* weight, const Centre<T>& centre, std::int64_t n, double (&means)[2]) {
-  const auto terms = [&](auto weighted) {
-    lanes::sum_terms<T>(
+POLYGRAD_INLINE Means means_of(const T* g, const T* x, const T* weight, const Centre<T>& centre, std::int64_t n) {
+  double sums[2];
+  const auto add_up = [&](auto weighted) {
+    lanes::sum_rows<T>(
         n,
-        [&](std::int64_t i, auto read, lanes::Vector<T>* t) {
-          t[0] = read(g + i);
-          if constexpr (decltype(weighted)::value) t[0] *= read(weight + i);
-          t[1] = t[0] * ((read(x + i) - centre.high) * centre.scale + centre.shift);
+        [&](std::int64_t i, auto read, lanes::Vector<T>* sums) {
+          lanes::Vector<T> h = read(g + i);
+          if constexpr (decltype(weighted)::value) h *= read(weight + i);
+          const lanes::Vector<T> zero = {}, normalised = lanes::fma(read(x + i) - centre.high, zero + centre.scale,
+                                                                    zero + centre.shift);
+          sums[0] += h;
+          sums[1] = lanes::fma(h, normalised, sums[1]);
         },
-        means);
+        sums);
   };
-  weight ? terms(std::true_type{}) : terms(std::false_type{});
-  if (sizeof(T) == sizeof(float) && !(std::isfinite(means[0]) && std::isfinite(means[1]))) {
-    lanes::Sum h, product;  // a few numbers near the largest float, perhaps
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T value = weight ? g[i] * weight[i] : g[i];
-      h.add(static_cast<int>(i % 16), static_cast<double>(value));
-      product.add(static_cast<int>(i % 16), static_cast<double>(value) * static_cast<double>(centre(x[i])));
-    }
-    means[0] = h.total();
-    means[1] = product.total();
+  weight ? add_up(std::true_type{}) : add_up(std::false_type{});
+  if (sizeof(T) == sizeof(float) && !(std::abs(sums[0]) < 1e38 && std::abs(sums[1]) < 1e38)) {
+    sums_in_f64(g, x, weight, centre, n, sums);
   }
-  means[0] /= static_cast<double>(n);
-  means[1] /= static_cast<double>(n);
+  const double share = 1.0 / static_cast<double>(n);
+  return {sums[0] * share, sums[1] * share};
 }
 
 template <class T>
@@ -152,21 +169,22 @@ void add_columns(const T* __restrict g, const T* __restrict x, const Centre<T>* 
 }  // namespace
 
 template <class T>
-void layer_norm_rows(const T* x, std::int64_t rows, std::int64_t n, const T* weight, const T* bias, double eps, T* y,
-                     double* mean, double* rstd) {
+void layer_norm_rows_again(const T* x, std::int64_t rows, std::int64_t n, const T* weight, const T* bias,
+                           const double* mean, const double* rstd, T* y) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    const Moments moments = moments_of(x + r * n, n);
-    mean[r] = moments.mean;
-    rstd[r] = 1.0 / std::sqrt(moments.variance + eps);
     write_row(x + r * n, Centre<T>(mean[r], rstd[r]), weight, bias, y + r * n, n);
   }
 }
 
 template <class T>
-void layer_norm_rows_again(const T* x, std::int64_t rows, std::int64_t n, const T* weight, const T* bias,
-                           const double* mean, const double* rstd, T* y) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    write_row(x + r * n, Centre<T>(mean[r], rstd[r]), weight, bias, y + r * n, n);
+void layer_norm_rows(const T* x, std::int64_t rows, std::int64_t n, const T* weight, const T* bias, double eps, T* y,
+                     double* mean, double* rstd) {
+  for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
+    const std::int64_t count = std::min(kRowsAtOnce, rows - first);
+    double variance[kRowsAtOnce];
+    moments_of(x + first * n, count, n, mean + first, variance);
+    for (std::int64_t r = 0; r < count; ++r) rstd[first + r] = 1.0 / std::sqrt(variance[r] + eps);
+    layer_norm_rows_again(x + first * n, count, n, weight, bias, mean + first, rstd + first, y + first * n);
   }
 }
 
@@ -186,12 +204,15 @@ void layer_norm_rows_backward(const T* g, const T* x, std::int64_t rows, std::in
       }
     }
     if (dx == nullptr) continue;
-    for (std::int64_t r = first; r < first + count; ++r) {
-      const Centre<T>& centre = centres[r - first];
-      double means[2];
-      means_of(g + r * n, x + r * n, weight, centre, n, means);
-      gradient_row(g + r * n, x + r * n, weight, centre, static_cast<T>(means[0]), static_cast<T>(means[1]),
-                   add ? add + r * n : nullptr, dx + r * n, n);
+    Means means[kRowsAtOnce];
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t at = (first + r) * n;
+      means[r] = means_of(g + at, x + at, weight, centres[r], n);
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t at = (first + r) * n;
+      gradient_row(g + at, x + at, weight, centres[r], static_cast<T>(means[r].h), static_cast<T>(means[r].product),
+                   add ? add + at : nullptr, dx + at, n);
     }
   }
 }
