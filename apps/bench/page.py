@@ -23,7 +23,7 @@ def milliseconds(row):
 def cells(row):
     if row.get("failure"):
         return [row["name"], f"not measured: {row['failure']}"] + [""] * (len(COLUMNS) - 2)
-    peak = row.get("peak_mib", row.get("peak_extra_mib"))
+    peak = row["peak_mib"] if "step_ms" in row else row.get("peak_extra_mib")
     return [row["name"], f"{milliseconds(row):.2f}" if milliseconds(row) < 100 else f"{milliseconds(row):.0f}",
             f"{row['gflops']:.0f}", f"{row['ratio']:.2f}", f"{row['ceiling_gflops']:.0f}",
             "" if peak is None else f"{peak:.0f}", f"{row['polygrad_is']:.2f} × as fast" if "polygrad_is" in row else ""]

@@ -10,8 +10,8 @@ CPU in another framework:
 
 Common options: --threads N (default: the cores this process may use), --pairs N, --turns (one measurement for each line
 of stdin, as polygrad_bench), --environment default|best|... (environment.py). Each script prints one JSON line: the
-bench, the peer and its version, the environment, the threads, its times, and `ceiling_gflops`: the rate of a 2048 x 2048
-x 2048 product (f32) in the same process, measured in turns with the subject.
+bench, the peer and its version, the environment, the threads, its times, its peak memory, and `ceiling_gflops`: the rate
+of a 2048 x 2048 x 2048 product (f32) in the same process, measured in turns with the subject.
 run.sh finds an interpreter that has the frameworks, or makes one; `make bench` runs the scripts in turns with ours.
 """
 
@@ -128,6 +128,7 @@ def report(peer, version, bench, arguments, values):
     line = {"bench": bench, "peer": peer, "version": version, "threads": arguments.threads,
             "environment": arguments.environment, "parts": environment.resolve(arguments.environment),
             "settings": environment.entered(), **options}
+    values.setdefault("peak_mib", status_mib("VmHWM"))
     line.update({key: float(f"{value:.6g}") for key, value in values.items() if key != "seconds"})
     print(json.dumps(line), flush=True)
 

@@ -84,9 +84,12 @@ class Player:
     def median(self, key):
         return statistics.median(turn[key] for turn in self.turns)
 
+    def gains_over(self, other):
+        """How many times as long the other took, in each round that both played."""
+        return [b["seconds"] / a["seconds"] for a, b in zip(self.turns, other.turns)]
+
     def times_as_fast_as(self, other):
-        """How many times the other's time of a round is this one's: the median over the rounds that both played."""
-        return statistics.median(b["seconds"] / a["seconds"] for a, b in zip(self.turns, other.turns))
+        return statistics.median(self.gains_over(other))
 
 
 def play(players, rounds):
