@@ -17,26 +17,32 @@ namespace {
 // Columns are handled in stretches of this many, whose flags and factors lie on the stack.
 constexpr std::int64_t kStretch = 512;
 
-// flags[j] = 1 where pair (row i, column block.col + from + j) is allowed.
-void allowed_pairs(const AttentionProblem& p, const Block& block, std::int64_t i, std::int64_t from, std::int64_t count,
+bool hides_pairs(const AttentionProblem& p) {
+  return p.key_mask.present() || p.query_mask.present() || p.regions.present();
+}
+
+const std::int32_t* regions_of(const AttentionProblem& p, std::int64_t b) {
+  return p.regions.as<const std::int32_t>() + (b % p.regions.sizes[0]) * p.regions.sizes[1];
+}
+
+// flags[j] = 1 where pair (query, key + j) is allowed.
+void allowed_pairs(const AttentionProblem& p, std::int64_t b, std::int64_t query, std::int64_t key, std::int64_t count,
                    std::uint8_t* flags) {
-  const bool* query_mask = query_mask_of(p, block.b);
-  const bool* key_mask = key_mask_of(p, block.b);
-  const std::int64_t col = block.col + from;
-  if (query_mask != nullptr && !query_mask[block.row + i]) {
+  const bool* query_mask = query_mask_of(p, b);
+  const bool* key_mask = key_mask_of(p, b);
+  if (query_mask != nullptr && !query_mask[query]) {
     for (std::int64_t j = 0; j < count; ++j) flags[j] = 0;
     return;
   }
   if (key_mask != nullptr) {
-    for (std::int64_t j = 0; j < count; ++j) flags[j] = key_mask[col + j];
+    for (std::int64_t j = 0; j < count; ++j) flags[j] = key_mask[key + j];
   } else {
     for (std::int64_t j = 0; j < count; ++j) flags[j] = 1;
   }
   if (p.regions.present()) {
-    const std::int64_t tokens = p.regions.sizes[1];
-    const std::int32_t* ids = p.regions.as<const std::int32_t>() + (block.b % p.regions.sizes[0]) * tokens;
-    const std::int32_t own = ids[block.row + i];
-    for (std::int64_t j = 0; j < count; ++j) flags[j] &= static_cast<std::uint8_t>(ids[col + j] == own);
+    const std::int32_t* ids = regions_of(p, b);
+    const std::int32_t own = ids[query];
+    for (std::int64_t j = 0; j < count; ++j) flags[j] &= static_cast<std::uint8_t>(ids[key + j] == own);
   }
 }
 
@@ -70,44 +76,65 @@ void dropout_factors(const AttentionDropout& dropout, std::uint32_t row, std::ui
 
 }  // namespace
 
-Range trim(const bool* mask, Range range) {
-  if (mask == nullptr) return range;
-  while (range.begin < range.end && !mask[range.begin]) ++range.begin;
-  while (range.begin < range.end && !mask[range.end - 1]) --range.end;
-  return range;
+template <class T>
+void hide_pairs(const AttentionProblem& problem, const Pairs& pairs, T value, T* a, T* b) {
+  if (!hides_pairs(problem)) return;
+  std::uint8_t flags[kStretch];
+  for (std::int64_t i = 0; i < pairs.rows.count; ++i) {
+    pairs.cols.for_runs(kStretch, [&](std::int64_t from, std::int64_t key, std::int64_t count) {
+      allowed_pairs(problem, pairs.b, pairs.rows.at(i), key, count, flags);
+      keep_where(flags, count, value, a + i * pairs.stride + from);
+      if (b != nullptr) keep_where(flags, count, value, b + i * pairs.stride + from);
+    });
+  }
+}
+
+Range columns_in_reach(const AttentionProblem& problem, std::int64_t b, const Tokens& rows, const Tokens& cols) {
+  if (!problem.regions.present()) return {0, cols.count};
+  const std::int32_t* ids = regions_of(problem, b);
+  Range reach{cols.count, 0};
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    const std::int32_t own = ids[rows.at(i)];
+    if (i > 0 && own == ids[rows.at(i - 1)]) continue;
+    for (std::int64_t j = 0; j < reach.begin; ++j) {
+      if (ids[cols.at(j)] == own) reach.begin = j;
+    }
+    for (std::int64_t j = cols.count; j > reach.end; --j) {
+      if (ids[cols.at(j - 1)] == own) reach.end = j;
+    }
+  }
+  return reach.begin < reach.end ? reach : Range{0, 0};
 }
 
 template <class T>
-void hide_pairs(const AttentionProblem& problem, const Block& block, T value, T* a, T* b) {
-  if (!hides_pairs(problem)) return;
-  std::uint8_t flags[kStretch];
-  for (std::int64_t i = 0; i < block.rows; ++i) {
-    for (std::int64_t from = 0; from < block.cols; from += kStretch) {
-      const std::int64_t count = std::min(kStretch, block.cols - from);
-      allowed_pairs(problem, block, i, from, count, flags);
-      keep_where(flags, count, value, a + i * block.cols + from);
-      if (b != nullptr) keep_where(flags, count, value, b + i * block.cols + from);
-    }
+void drop_entries(const AttentionProblem& problem, const Pairs& pairs, T* a, T* b) {
+  if (problem.dropout.threshold == 0) return;
+  const std::int64_t heads = problem.q.sizes[1];
+  const auto head = static_cast<std::uint32_t>((problem.dropout.first_sample + pairs.b) * heads + pairs.h);
+  T factors[kStretch];
+  for (std::int64_t i = 0; i < pairs.rows.count; ++i) {
+    pairs.cols.for_runs(kStretch, [&](std::int64_t from, std::int64_t key, std::int64_t count) {
+      dropout_factors(problem.dropout, static_cast<std::uint32_t>(pairs.rows.at(i)), head, key, count, factors);
+      T* row = a + i * pairs.stride + from;
+      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
+      if (b == nullptr) return;
+      row = b + i * pairs.stride + from;
+      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
+    });
   }
 }
 
 template <class T>
-void drop_entries(const AttentionProblem& problem, const Block& block, T* a, T* b) {
-  if (problem.dropout.threshold == 0) return;
-  const std::int64_t heads = problem.q.sizes[1];
-  const auto head = static_cast<std::uint32_t>((problem.dropout.first_sample + block.b) * heads + block.h);
-  T factors[kStretch];
-  for (std::int64_t i = 0; i < block.rows; ++i) {
-    for (std::int64_t from = 0; from < block.cols; from += kStretch) {
-      const std::int64_t count = std::min(kStretch, block.cols - from);
-      dropout_factors(problem.dropout, static_cast<std::uint32_t>(block.row + i), head, block.col + from, count,
-                      factors);
-      T* row = a + i * block.cols + from;
-      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
-      if (b == nullptr) continue;
-      row = b + i * block.cols + from;
-      for (std::int64_t j = 0; j < count; ++j) row[j] *= factors[j];
-    }
+void add_bias(const AttentionProblem& problem, const Pairs& pairs, T* s) {
+  if (!problem.bias.present()) return;
+  const TensorRef& ref = problem.bias;  // (G, H, Nq, Nk)
+  const T* bias = ref.as<T>() + (((pairs.b % ref.sizes[0]) * ref.sizes[1] + pairs.h) * ref.sizes[2]) * ref.sizes[3];
+  for (std::int64_t i = 0; i < pairs.rows.count; ++i) {
+    const T* row = bias + pairs.rows.at(i) * ref.sizes[3];
+    pairs.cols.for_runs(pairs.cols.count, [&](std::int64_t from, std::int64_t key, std::int64_t count) {
+      T* to = s + i * pairs.stride + from;
+      for (std::int64_t j = 0; j < count; ++j) to[j] += row[key + j];
+    });
   }
 }
 
@@ -119,15 +146,7 @@ void compute_scores(const AttentionProblem& problem, const Block& block, T* s) {
   const Rows<const T> k = head_rows<const T>(problem.k, block.b, block.h);
   gemm_serial<T>(false, true, block.rows, block.cols, problem.q.sizes[3], static_cast<T>(problem.score_scale),
                  q.at(block.row), q.stride, k.at(block.col), k.stride, T(0), s, block.cols);
-  if (!problem.bias.present()) return;
-  const TensorRef& ref = problem.bias;  // (G, H, Nq, Nk)
-  const T* bias =
-      ref.as<const T>() + (((block.b % ref.sizes[0]) * ref.sizes[1] + block.h) * ref.sizes[2]) * ref.sizes[3];
-  for (std::int64_t i = 0; i < block.rows; ++i) {
-    const T* from = bias + (block.row + i) * ref.sizes[3] + block.col;
-    T* to = s + i * block.cols;
-    for (std::int64_t j = 0; j < block.cols; ++j) to[j] += from[j];
-  }
+  add_bias(problem, block, s);
 }
 
 namespace {
@@ -161,19 +180,12 @@ const PhiLoops<T>& phi_loops(std::int32_t phi) {
   return phi_list::ActivationList::Table<PhiLoops<T>, Loops<T>::template Of>::kEntries[phi];
 }
 
-template <class T>
-void fill_rows(const Rows<T>& rows, Range range, std::int64_t width, T value) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    for (std::int64_t e = 0; e < width; ++e) rows.at(i)[e] = value;
-  }
-}
-
 #define POLYGRAD_INSTANTIATE(T)                                                  \
-  template void hide_pairs<T>(const AttentionProblem&, const Block&, T, T*, T*); \
-  template void drop_entries<T>(const AttentionProblem&, const Block&, T*, T*);  \
+  template void hide_pairs<T>(const AttentionProblem&, const Pairs&, T, T*, T*); \
+  template void drop_entries<T>(const AttentionProblem&, const Pairs&, T*, T*);  \
+  template void add_bias<T>(const AttentionProblem&, const Pairs&, T*);          \
   template void compute_scores<T>(const AttentionProblem&, const Block&, T*);    \
-  template const PhiLoops<T>& phi_loops<T>(std::int32_t);                        \
-  template void fill_rows<T>(const Rows<T>&, Range, std::int64_t, T);
+  template const PhiLoops<T>& phi_loops<T>(std::int32_t);
 POLYGRAD_INSTANTIATE(float)
 POLYGRAD_INSTANTIATE(double)
 #undef POLYGRAD_INSTANTIATE

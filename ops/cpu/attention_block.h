@@ -1,38 +1,16 @@
 // What the paths do with a block of scores: fill it, map it by φ, hide pairs, drop entries.
 //
-// Where this stands: below the paths (attention_tiled.cpp, attention_materialised.cpp, attention_norms.cpp). A block is
-// a contiguous (rows, cols) buffer that stands for a rectangle of one head's matrix. Everything here runs in the
-// calling thread, for T = float and double. Read next: attention_tiled.cpp.
+// Where this stands: below the paths (attention_tiled.h, attention_materialised.cpp, attention_norms.cpp). A block is a
+// buffer that stands for a rectangle of one head's matrix, or for the pairs of some of its tokens. Everything here runs
+// in the calling thread, for T = float and double. Read next: attention_tiled.h.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/tensor_ref.h"
-#include "ops/cpu/attention_plan.h"
+#include "ops/cpu/attention_tokens.h"
 #include "ops/kernels/attention.h"
 
 namespace polygrad::cpu::attention {
-
-// Rows [row, row + rows) and columns [col, col + cols) of batch b's head h.
-struct Block {
-  std::int64_t b, h;
-  std::int64_t row, rows;
-  std::int64_t col, cols;
-};
-
-// One head's rows in a (B, H, N, d) tensor: unit stride within a row.
-template <class T>
-struct Rows {
-  T* data = nullptr;  // null for an absent tensor
-  std::int64_t stride = 0;
-  POLYGRAD_INLINE T* at(std::int64_t i) const { return data + i * stride; }
-  POLYGRAD_INLINE bool present() const { return data != nullptr; }
-};
-template <class T>
-POLYGRAD_INLINE Rows<T> head_rows(const TensorRef& ref, std::int64_t b, std::int64_t h) {
-  if (!ref.present()) return {};
-  return {static_cast<T*>(ref.data) + b * ref.strides[0] + h * ref.strides[1], ref.strides[2]};
-}
 
 // The sizes of a problem, by name.
 struct Sizes {
@@ -41,27 +19,42 @@ struct Sizes {
       : batch(p.q.sizes[0]), heads(p.q.sizes[1]), queries(p.q.sizes[2]), keys(p.k.sizes[2]), head_dim(p.q.sizes[3]) {}
 };
 
-// --- masks ----------------------------------------------------------------------------------------------------------
+// Rows [row, row + rows) and columns [col, col + cols) of batch b's head h, as a contiguous (rows, cols) buffer.
+struct Block {
+  std::int64_t b, h;
+  std::int64_t row, rows;
+  std::int64_t col, cols;
+};
 
-POLYGRAD_INLINE const bool* key_mask_of(const AttentionProblem& p, std::int64_t b) {
-  return p.key_mask.present() ? static_cast<const bool*>(p.key_mask.data) + b * p.k.sizes[2] : nullptr;
-}
-POLYGRAD_INLINE const bool* query_mask_of(const AttentionProblem& p, std::int64_t b) {
-  return p.query_mask.present() ? static_cast<const bool*>(p.query_mask.data) + b * p.q.sizes[2] : nullptr;
-}
-POLYGRAD_INLINE bool hides_pairs(const AttentionProblem& p) {
-  return p.key_mask.present() || p.query_mask.present() || p.regions.present();
-}
-// [begin, end) without the hidden entries at its two ends: padding is never computed. A null mask hides nothing.
-Range trim(const bool* mask, Range range);
+// Pairs of some queries and some keys of batch b's head h, as a buffer whose rows are `stride` apart.
+struct Pairs {
+  std::int64_t b, h;
+  Tokens rows, cols;
+  std::int64_t stride;
+  POLYGRAD_INLINE Pairs(std::int64_t b_, std::int64_t h_, const Tokens& rows_, const Tokens& cols_,
+                        std::int64_t stride_)
+      : b(b_), h(h_), rows(rows_), cols(cols_), stride(stride_) {}
+  POLYGRAD_INLINE Pairs(const Block& block)  // NOLINT: implicit, a block is one kind of them
+      : Pairs(block.b, block.h, run_of_tokens({block.row, block.row + block.rows}),
+              run_of_tokens({block.col, block.col + block.cols}), block.cols) {}
+};
+
+// --- masks ----------------------------------------------------------------------------------------------------------
 
 // Entries of `a` (and `b`, where given) whose pair is hidden become `value`, whatever they were.
 template <class T>
-void hide_pairs(const AttentionProblem& problem, const Block& block, T value, T* a, T* b = nullptr);
+void hide_pairs(const AttentionProblem& problem, const Pairs& pairs, T value, T* a, T* b = nullptr);
+
+// Of the positions in `cols`, from the first to the last that some row may see by `regions`; all without regions.
+Range columns_in_reach(const AttentionProblem& problem, std::int64_t b, const Tokens& rows, const Tokens& cols);
 
 // Multiplies the entries by their dropout factor, 0 or 65536 / (65536 - threshold).
 template <class T>
-void drop_entries(const AttentionProblem& problem, const Block& block, T* a, T* b = nullptr);
+void drop_entries(const AttentionProblem& problem, const Pairs& pairs, T* a, T* b = nullptr);
+
+// Adds the bias, where there is one.
+template <class T>
+void add_bias(const AttentionProblem& problem, const Pairs& pairs, T* s);
 
 // --- scores and φ ---------------------------------------------------------------------------------------------------
 
@@ -77,8 +70,5 @@ struct PhiLoops {
 };
 template <class T>
 const PhiLoops<T>& phi_loops(std::int32_t phi);
-
-template <class T>
-void fill_rows(const Rows<T>& rows, Range range, std::int64_t width, T value);
 
 }  // namespace polygrad::cpu::attention

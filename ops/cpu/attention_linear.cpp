@@ -92,12 +92,12 @@ void products_by_token(const TensorRef& rows_ref, const T* matrices, bool transp
       const bool* visible = mask.present() ? mask.as<const bool>() + head / heads * tokens : nullptr;
       const Range part = part_of(tokens, parts, task % parts);
       const Range kept = trim(visible, part);
-      fill_rows(to, {part.begin, kept.begin}, d, T(0));
-      fill_rows(to, {kept.end, part.end}, d, T(0));
+      fill_rows(to, run_of_tokens({part.begin, kept.begin}), d, T(0));
+      fill_rows(to, run_of_tokens({kept.end, part.end}), d, T(0));
       gemm_serial<T>(false, transposed, kept.end - kept.begin, d, d, factor, rows.at(kept.begin), rows.stride,
                      matrices + head * d * d, d, T(0), to.at(kept.begin), to.stride);
       for (std::int64_t i = kept.begin; visible != nullptr && i < kept.end; ++i) {
-        if (!visible[i]) fill_rows(to, {i, i + 1}, d, T(0));
+        if (!visible[i]) fill_rows(to, run_of_tokens({i, i + 1}), d, T(0));
       }
     }
   });

@@ -13,7 +13,8 @@
 
 namespace polygrad::lanes {
 
-// Where the machine's vectors are shorter, GCC remarks that a function would return these in another way. All are inline.
+// Where the machine's vectors are shorter, GCC remarks that a function would return these in another way. All are
+// inline.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 // --- vectors of 64 bytes --------------------------------------------------------------------------------------------
