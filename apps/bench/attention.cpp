@@ -170,16 +170,17 @@ std::string run_attention(const AttentionOptions& options, const Common& common)
       choose_attention_path(problem.params, options.tokens, options.tokens, options.head_dim, false, false);
 
   double forward_seconds = 0, backward_seconds = 0;
-  const auto run = [&] {
+  const auto run_with = [&](const AttentionMasks& masks) {
     problem.qkv.zero_grad();
     const double start = seconds();
-    const Tensor y = attention_qkv(problem.qkv, problem.params, problem.masks);
+    const Tensor y = attention_qkv(problem.qkv, problem.params, masks);
     const double middle = seconds();
     y.backward(problem.gradient);
     forward_seconds = middle - start;
     backward_seconds = seconds() - middle;
     return y;
   };
+  const auto run = [&] { return run_with(problem.masks); };
   double extra = 0;
   Tensor y;
   trim_memory();
@@ -205,6 +206,22 @@ std::string run_attention(const AttentionOptions& options, const Common& common)
                            "({:.2f}), {:.1f} MiB more, error {:.1e}",
                            options.phi, to_string(choice.path), choice.why, 1e3 * median(forward),
                            1e3 * median(backward), paired.gflops, paired.ceiling_gflops, paired.ratio, extra, error));
+  // What the masks leave of the time at full length, in turns, beside what they leave of the work.
+  std::vector<double> shares;
+  double work_share = 1;
+  if (!options.lengths.empty()) {
+    AttentionOptions whole = options;
+    whole.lengths.clear();
+    const bool linear = choice.path == AttentionPath::linear;
+    work_share = count_flops(options, linear) / count_flops(whole, linear);
+    for (int i = 0; i < common.pairs; ++i) {
+      run();
+      const double masked = forward_seconds + backward_seconds;
+      run_with({});
+      shares.push_back(masked / (forward_seconds + backward_seconds));
+    }
+    say(common.quiet, format("the masks leave {:.3f} of the work and {:.3f} of the time", work_share, median(shares)));
+  }
   Report report("attention");
   report.add("phi", options.phi)
       .add("path", to_string(choice.path))
@@ -213,7 +230,9 @@ std::string run_attention(const AttentionOptions& options, const Common& common)
       .add("heads", options.heads)
       .add("tokens", options.tokens)
       .add("head_dim", options.head_dim);
-  if (!options.lengths.empty()) report.add("lengths", options.lengths);
+  if (!options.lengths.empty()) {
+    report.add("lengths", options.lengths).add("work_share", work_share).add("cost_share", median(shares));
+  }
   return report.add("forward_ms", 1e3 * median(forward))
       .add("backward_ms", 1e3 * median(backward))
       .add(paired)

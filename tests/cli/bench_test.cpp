@@ -91,6 +91,9 @@ TEST_CASE("attention: times, memory and a small error, with and without padding"
       CHECK(line["peak_extra_mib"].get<double>() >= 0);
       CHECK(line["max_error"].get<double>() < 1e-5);
       CHECK(line["path"] == "tiled");
+      if (!lengths) continue;
+      CHECK(line["work_share"].get<double>() == doctest::Approx((200.0 * 200 + 31 * 31) / (2 * 200 * 200)));
+      CHECK(line["cost_share"].get<double>() > 0);
     }
   }
 }

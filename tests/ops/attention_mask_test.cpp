@@ -278,3 +278,50 @@ TEST_CASE("each call takes one stream of the generator, and only with dropout") 
   generator = Generator(3);
   CHECK(attention(q, q, q, params).to_vector<float>() == first);
 }
+
+TEST_CASE("hidden tokens, wherever they stand, are not read: a NaN in them changes no bit, and their gradients are 0") {
+  for (const Activation phi : all_activations()) {
+    for (const AttentionPath path : {AttentionPath::tiled, AttentionPath::linear}) {
+      if (path == AttentionPath::linear && phi.power() != 1) continue;
+      CAPTURE(to_string(phi));
+      CAPTURE(to_string(path));
+      // 600 keys are several tiles. One is hidden as a whole in the middle, one entry has holes, one sees nothing.
+      AttentionCase test = random_case(3, 2, 600, 600, 32, 77);
+      test.spec.phi = to_string(phi);
+      test.spec.divisor = 24;
+      test.spec.key_mask = random_mask(3, 600, 5);
+      test.spec.query_mask = random_mask(3, 600, 6);
+      for (std::size_t j = 192; j < 480; ++j) test.spec.key_mask.data[j] = 0;
+      for (std::size_t j = 0; j < 600; ++j) test.spec.key_mask.data[1200 + j] = 0;
+      const AttentionResult expected = run_attention(test, DType::f32, path);
+      AttentionCase poisoned = test;
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      for (std::size_t b = 0; b < 3; ++b) {
+        for (std::size_t token = 0; token < 600; ++token) {
+          for (std::size_t h = 0; h < 2; ++h) {
+            const auto row = static_cast<std::ptrdiff_t>(((b * 2 + h) * 600 + token) * 32);
+            if (test.spec.key_mask.data[b * 600 + token] == 0) {
+              std::fill_n(poisoned.k.data.begin() + row, 32, nan);
+              std::fill_n(poisoned.v.data.begin() + row, 32, nan);
+              CHECK(std::all_of(expected.dk.data.begin() + row, expected.dk.data.begin() + row + 32,
+                                [](double x) { return x == 0; }));
+              CHECK(std::all_of(expected.dv.data.begin() + row, expected.dv.data.begin() + row + 32,
+                                [](double x) { return x == 0; }));
+            }
+            if (test.spec.query_mask.data[b * 600 + token] == 0) {
+              std::fill_n(poisoned.q.data.begin() + row, 32, nan);
+              CHECK(std::all_of(expected.dq.data.begin() + row, expected.dq.data.begin() + row + 32,
+                                [](double x) { return x == 0; }));
+            }
+          }
+        }
+      }
+      const AttentionResult result = run_attention(poisoned, DType::f32, path);
+      CHECK(result.out.data == expected.out.data);
+      CHECK(result.dq.data == expected.dq.data);
+      CHECK(result.dk.data == expected.dk.data);
+      CHECK(result.dv.data == expected.dv.data);
+      CHECK(all_finite_numbers(result));
+    }
+  }
+}

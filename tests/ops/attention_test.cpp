@@ -304,33 +304,3 @@ TEST_CASE("no N x N buffer: memory of long sequences") {
   Tensor long_qkv = randn({1, 65536, 3, 2, 32}, {.requires_grad = true, .generator = &generator});
   CHECK(peak(long_qkv, params) <= 96);
 }
-
-TEST_CASE("plan" * doctest::skip()) { (void)0; }
-#if 0
-TEST_CASE("x") {
-  using cpu::attention::plan_tiled;
-  const auto vit = plan_tiled(32, 3, 257, 257, 0);
-  CHECK(vit.tiles == 1);
-  CHECK(vit.panels == 2);
-  CHECK(vit.panel_rows == 144);
-  CHECK(vit.row_groups == 1);
-  CHECK(vit.tasks == 96);
-  const auto lra = plan_tiled(1, 2, 4096, 4096, 0);
-  CHECK(lra.tasks == 32);
-  CHECK(lra.tile_cols == 512);
-  CHECK(lra.panels == 32);
-  CHECK(plan_tiled(4, 2, 4096, 4096, 0).tasks == 32);
-  const auto swin = plan_tiled(64, 3, 49, 49, 1);  // one bias for all windows: its gradient in 10 chunks
-  CHECK(swin.batch_chunks == 10);
-  CHECK(swin.tasks == 30);
-  CHECK(plan_tiled(64, 3, 49, 49, 64).tasks == 192);
-  for (std::int64_t n = 1; n < 3000; n += 37) {
-    const auto plan = plan_tiled(1, 2, n, n, 0);
-    CHECK(plan.panel_rows * plan.panels >= n);
-    CHECK(plan.panel_rows * (plan.panels - 1) < n);
-    CHECK(plan.tile_cols * plan.tiles >= n);
-    CHECK(plan.tile_cols * (plan.tiles - 1) < n);
-    CHECK(plan.row_groups <= plan.panels);
-  }
-}
-#endif
