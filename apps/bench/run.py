@@ -31,7 +31,8 @@ PEER_MIB = 6000  # what must be free for another
 def interpreter():
     """The one that `make peers` found, or python3."""
     noted = ROOT / "build/peers/python"
-    return noted.read_text().strip() if noted.exists() else sys.executable
+    found = noted.read_text().strip() if noted.exists() else ""
+    return found if found and shutil.which(found) else sys.executable
 
 
 def missing_parts(python):
@@ -54,7 +55,7 @@ def free_mib():
 
 def measure(work, python, missing, threads, rounds):
     """The work's rows: dictionaries that page.py writes. Peers come in groups that memory allows, each beside ours."""
-    rows, waiting = [], list(work.peers)
+    rows, waiting = [], [peer for peer in work.peers if peer.needs not in missing]
 
     def our_player(name, arguments):
         return Player(name, [BENCH, *arguments.split(), "--threads", threads])
@@ -67,9 +68,6 @@ def measure(work, python, missing, threads, rounds):
         group = []
         while waiting and len(group) < MOST_PEERS and (not group or free_mib() > PEER_MIB):
             peer = waiting.pop(0)
-            if peer.needs in missing:
-                rows.append({"name": peer.name, "failure": missing[peer.needs]})
-                continue
             player = Player(peer.name, [python, PEERS / peer.script, *peer.options.split(), "--threads", threads,
                                         "--environment", peer.environment])
             player.start()
@@ -85,7 +83,7 @@ def measure(work, python, missing, threads, rounds):
                 row["ceiling_of_ours"] = player.median("ceiling_gflops") / ours[0].median("ceiling_gflops")
             rows.append(row)
         first = False
-    return rows
+    return rows + [{"name": peer.name, "failure": missing[peer.needs]} for peer in work.peers if peer.needs in missing]
 
 
 def run_ours(arguments, threads, variables=None):
@@ -107,7 +105,20 @@ def main():
     python = interpreter()
     missing = missing_parts(python)
     start = time.time()
-    results = {"rounds": rounds, "threads": threads, "works": [], "alone": [], "ops": [], "ladders": {}}
+    tune = ROOT / "build/peers/tune.json"
+    results = {"rounds": rounds, "threads": threads, "works": [], "alone": [], "ops": [], "ladders": {}, "minutes": 0,
+               "machine": page.machine(), "tune": json.loads(tune.read_text()) if tune.exists() else None,
+               "version": subprocess.run([BENCH, "--version"], capture_output=True, text=True).stdout}
+    target = OUT / "speed.md" if quick or only else ROOT / "docs/results/speed.md"
+
+    def save():
+        """After each work, so that what was measured is there if the next one is interrupted."""
+        results["minutes"] = (time.time() - start) / 60
+        OUT.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (OUT / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        target.write_text(page.page(results))
+
     for work in works.works():
         if only not in work.title:
             continue
@@ -115,25 +126,17 @@ def main():
         rows = measure(work, python, missing, threads, rounds)
         results["works"].append({"title": work.title, "rows": rows})
         print("\n".join(page.text_table(rows)), flush=True)
+        save()
     if not only:
+        print("\npolygrad alone", flush=True)
         pairs = "--pairs 3" if quick else "--pairs 7"
         for name, arguments, variables in works.ALONE:
-            line = {**run_ours(f"{arguments} {pairs}", threads, variables)[-1], "name": name}
-            results["alone"].append(line)
-            print("\n".join(page.text_table([line])), flush=True)
-        results["ops"] = run_ours("ops", threads)
+            results["alone"].append({**run_ours(f"{arguments} {pairs}", threads, variables)[-1], "name": name})
+            print("\n".join(page.text_table(results["alone"][-1:])), flush=True)
+        results["ops"] = run_ours(f"ops {pairs}", threads)
         for name in ("attention", "layer_norm"):
             results["ladders"][name] = run_ours(f"ladder --name {name} {pairs}", threads)
-    results["minutes"] = (time.time() - start) / 60
-    results["machine"] = page.machine()
-    results["version"] = subprocess.run([BENCH, "--version"], capture_output=True, text=True).stdout
-    tune = ROOT / "build/peers/tune.json"
-    results["tune"] = json.loads(tune.read_text()) if tune.exists() else None
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    target = OUT / "speed.md" if quick or only else ROOT / "docs/results/speed.md"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page.page(results))
+    save()
     print(f"\nwritten to {target.relative_to(ROOT)} after {results['minutes']:.0f} minutes")
 
 

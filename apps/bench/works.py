@@ -32,10 +32,11 @@ def gemm(title, shape):
 
 def attention(phi, shape, title):
     options = f"--phi {phi} {shape}"
-    peers = [Peer("PyTorch eager", "attention.py", options),
-             Peer("PyTorch eager, default environment", "attention.py", options, environment="default")]
+    peers = [Peer("PyTorch eager", "attention.py", options)]
     if phi == "softmax":
         peers.append(Peer("PyTorch scaled_dot_product_attention", "attention.py", options + " --sdpa"))
+    else:
+        peers.append(Peer("PyTorch eager, default environment", "attention.py", options, environment="default"))
     peers += [Peer("PyTorch torch.compile", "attention.py", options + " --compile", "compile"),
               Peer("JAX jit", "jax_attention.py", options, "jax")]
     return Work(title, [("polygrad", f"attention {options}")], peers)
@@ -43,20 +44,20 @@ def attention(phi, shape, title):
 
 def vit_step(phi, title):
     options = f"--phi {phi} {VIT} --scale 16"
-    ours = [("polygrad", f"vit_step {options}"), ("polygrad, --no-shortcuts", f"vit_step {options} --no-shortcuts"),
-            ("polygrad, bf16", f"vit_step {options} --precision bf16")]
+    ours = [("polygrad", f"vit_step {options}"), ("polygrad, bf16", f"vit_step {options} --precision bf16")]
     peers = [Peer("PyTorch eager", "vit_step.py", options),
-             Peer("PyTorch eager, default environment", "vit_step.py", options, environment="default"),
              Peer("PyTorch torch.compile", "vit_step.py", options + " --compile", "compile"),
              Peer("JAX jit", "jax_vit_step.py", options, "jax")]
     if phi == "softmax":
-        peers += [Peer("PyTorch scaled_dot_product_attention", "vit_step.py", options + " --sdpa"),
-                  Peer("PyTorch scaled_dot_product_attention, torch.compile", "vit_step.py", options + " --sdpa --compile",
-                       "compile")]
+        sdpa = options + " --sdpa"
+        peers += [Peer("PyTorch scaled_dot_product_attention", "vit_step.py", sdpa),
+                  Peer("PyTorch scaled_dot_product_attention, torch.compile", "vit_step.py", sdpa + " --compile", "compile")]
     else:
-        peers += [Peer("PyTorch eager, bf16 autocast", "vit_step.py", options + " --precision bf16"),
-                  Peer("PyTorch torch.compile, bf16 autocast", "vit_step.py", options + " --precision bf16 --compile",
-                       "compile")]
+        ours.append(("polygrad, --no-shortcuts", f"vit_step {options} --no-shortcuts"))
+        bf16 = options + " --precision bf16"
+        peers += [Peer("PyTorch eager, default environment", "vit_step.py", options, environment="default"),
+                  Peer("PyTorch eager, bf16 autocast", "vit_step.py", bf16),
+                  Peer("PyTorch torch.compile, bf16 autocast", "vit_step.py", bf16 + " --compile", "compile")]
     return Work(title, ours, peers)
 
 

@@ -3,8 +3,10 @@
 
 bench_turns.py PATH_OF_POLYGRAD_BENCH. No peer is needed: ours plays the peer too."""
 
+import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -42,16 +44,26 @@ def test_silent_program_is_ended():
     turns.START_SECONDS = seconds
 
 
-def test_page(players):
+def lines_of(*command):
+    result = subprocess.run([*command, "--pairs", "1", "--quiet"], capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_page(players, bench):
     ours, peer, broken, absent = players
     rows = [{**ours.report, "name": "polygrad"},
             {**peer.report, "name": "a peer", "peer": "pytorch", "version": "0.0", "environment": "best", "parts": "thp",
              "settings": "A=1", "polygrad_is": 1.5, "ceiling_of_ours": 0.5},
             {"name": "broken", "failure": broken.failure}, {"name": "absent", "failure": absent.failure}]
-    results = {"rounds": 2, "threads": 1, "minutes": 0.1, "machine": page.machine(), "version": "polygrad_bench 0", "alone": [],
-               "works": [{"title": "a product", "rows": rows}], "tune": {"best": "thp", "rows": []}, "ladders": {}, "ops": []}
+    results = {"rounds": 2, "threads": 1, "minutes": 0.1, "machine": page.machine(), "version": "polygrad_bench 0",
+               "alone": [{**ours.report, "name": "alone"}], "ops": lines_of(bench, "op", "--name", "gelu", "--shape", "8x8") +
+               lines_of(bench, "op", "--name", "sgd_step", "--shape", "8x8"),
+               "ladders": {"layer_norm": lines_of(bench, "ladder", "--name", "layer_norm")},
+               "works": [{"title": "a product", "rows": rows}], "tune": {"best": "thp", "rows": [{"environment": "thp", "against": "default", "gain": 1.25}]}}
     text = page.page(results)
-    for said in ("1.50 × as fast", "| broken | not measured: ", "| absent | not measured: ", "pytorch 0.0", "0.50 to 0.50", "A=1"):
+    for said in ("1.50 × as fast", "| broken | not measured: ", "| absent | not measured: ", "pytorch 0.0", "0.50 to 0.50", "A=1",
+                 "| alone | ", "| unary | gelu | 8x8 | ", "| optim_step | sgd_step | 8x8 | ", "| thp | default | 1.250 |",
+                 "fused with the product"):
         assert said in text, said
     table = list(page.text_table(rows))
     assert len(table) == 4 and "not measured" in table[3]
@@ -85,7 +97,7 @@ def test_works():
 def main():
     players = test_turns(sys.argv[1])
     test_silent_program_is_ended()
-    test_page(players)
+    test_page(players, sys.argv[1])
     test_environments()
     test_works()
 
