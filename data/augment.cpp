@@ -1,8 +1,10 @@
 #include "data/augment.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "data/randaugment.h"
 #include "engine/error.h"
 #include "engine/format.h"
 
@@ -110,27 +112,113 @@ Tensor normalize(const Tensor& image, const std::vector<double>& mean, const std
       const double shift = -of_channel(mean, c, 0) / of_channel(stddev, c, 1);
       const T* x = from.data<T>() + c * pixels;
       float* y = to.data<float>() + c * pixels;
-      for (std::int64_t i = 0; i < pixels; ++i) y[i] = static_cast<float>(static_cast<double>(x[i]) * scale + shift);
+      const auto map = [&](T value) { return static_cast<float>(static_cast<double>(value) * scale + shift); };
+      if constexpr (std::is_same_v<T, std::uint8_t>) {
+        std::array<float, 256> table;
+        for (std::size_t v = 0; v < table.size(); ++v) table[v] = map(static_cast<T>(v));
+        for (std::int64_t i = 0; i < pixels; ++i) y[i] = table[x[i]];
+      } else {
+        for (std::int64_t i = 0; i < pixels; ++i) y[i] = map(x[i]);
+      }
     }
   });
   return to;
+}
+
+Box draw_resized_crop(std::int64_t height, std::int64_t width, const std::array<double, 2>& scale,
+                      Generator& generator) {
+  constexpr int kTries = 10;
+  constexpr double kNarrow = 3.0 / 4, kWide = 4.0 / 3;
+  const auto whole = [](double value) { return static_cast<std::int64_t>(std::nearbyint(value)); };
+  const auto h = static_cast<double>(height), w = static_cast<double>(width);
+  for (int i = 0; i < kTries; ++i) {
+    const double area = h * w * generator.uniform(scale[0], scale[1]);
+    const double aspect = std::exp(generator.uniform(std::log(kNarrow), std::log(kWide)));
+    const std::int64_t across = whole(std::sqrt(area * aspect)), down = whole(std::sqrt(area / aspect));
+    if (across > width || down > height || across < 1 || down < 1) continue;
+    const std::int64_t top = generator.integer(0, height - down + 1);
+    return {top, generator.integer(0, width - across + 1), down, across};
+  }
+  Box box{0, 0, height, width};
+  if (w / h < kNarrow) box.height = std::clamp<std::int64_t>(whole(w / kNarrow), 1, height);
+  if (w / h > kWide) box.width = std::clamp<std::int64_t>(whole(h * kWide), 1, width);
+  box.top = (height - box.height) / 2;
+  box.left = (width - box.width) / 2;
+  return box;
+}
+
+void erase_randomly(Tensor& image, Generator& generator) {
+  constexpr int kTries = 10;
+  constexpr double kSmallest = 0.02, kLargest = 1.0 / 3, kAspect = 0.3;
+  const std::int64_t height = image.size(1), width = image.size(2);
+  const auto whole = [](double value) { return static_cast<std::int64_t>(std::nearbyint(value)); };
+  for (int i = 0; i < kTries; ++i) {
+    const double area = static_cast<double>(height * width) * generator.uniform(kSmallest, kLargest);
+    const double aspect = std::exp(generator.uniform(std::log(kAspect), std::log(1 / kAspect)));
+    const std::int64_t down = whole(std::sqrt(area * aspect)), across = whole(std::sqrt(area / aspect));
+    if (down >= height || across >= width) continue;
+    const std::int64_t top = generator.integer(0, height - down + 1), left = generator.integer(0, width - across + 1);
+    for (std::int64_t c = 0; c < image.size(0); ++c) {
+      for (std::int64_t y = top; y < top + down; ++y) {
+        float* row = image.data<float>() + (c * height + y) * width + left;
+        for (std::int64_t x = 0; x < across; ++x) row[x] = static_cast<float>(generator.normal());
+      }
+    }
+    return;
+  }
 }
 
 ImageTransform::ImageTransform(AugmentOptions options) : options_(std::move(options)) {
   if (options_.crop_padding < 0) {
     throw ValueError(format("[augment] crop padding {}; expected at least 0", options_.crop_padding));
   }
+  if (options_.height < 0 || options_.width < 0 || options_.resize < 0 ||
+      (options_.height == 0) != (options_.width == 0)) {
+    throw ValueError(format("[augment] a result of {} x {} after a resize to {}; expected sizes >= 0, both or none",
+                            options_.height, options_.width, options_.resize));
+  }
+  if (options_.resized_crop && options_.height == 0)
+    throw ValueError("[augment] a resized crop needs height and width");
+  const auto [low, high] = options_.crop_scale;
+  if (!(low > 0 && low <= high && high <= 1)) {
+    throw ValueError(format("[augment] crop scale [{}, {}]; expected 0 < low <= high <= 1", low, high));
+  }
+  if (!(options_.random_erasing >= 0 && options_.random_erasing <= 1)) {
+    throw ValueError(format("[augment] random erasing {}; expected a probability", options_.random_erasing));
+  }
+}
+
+Tensor ImageTransform::pixels(const Tensor& image, Generator& generator) const {
+  const AugmentOptions& o = options_;
+  Tensor result = image;
+  if (o.resized_crop) {
+    result = crop_resize(result, draw_resized_crop(result.size(1), result.size(2), o.crop_scale, generator), o.height,
+                         o.width, o.filter);
+  } else if (o.height > 0) {
+    if (o.resize > 0) result = resize_shorter(result, o.resize, o.filter);
+    if (result.size(1) != o.height || result.size(2) != o.width) result = center_crop(result, o.height, o.width);
+  }
+  if (o.crop_padding > 0) {
+    const std::int64_t top = generator.integer(0, 2 * o.crop_padding + 1);
+    const std::int64_t left = generator.integer(0, 2 * o.crop_padding + 1);
+    result = shift_crop(result, o.crop_padding, top, left);
+  }
+  if (o.flip && generator.bernoulli(0.5)) result = flip_horizontal(result);
+  if (o.randaugment) {
+    RandAugmentOptions rand;
+    rand.filter = o.filter;
+    rand.fill.clear();  // the colour that normalisation turns to zero
+    for (const double mean : o.mean) rand.fill.push_back(static_cast<int>(std::nearbyint(255 * mean)));
+    if (rand.fill.empty()) rand.fill = {0};
+    result = rand_augment(result, rand, generator);
+  }
+  return result;
 }
 
 Tensor ImageTransform::operator()(const Tensor& image, Generator& generator) const {
-  Tensor result = image;
-  if (options_.crop_padding > 0) {
-    const std::int64_t top = generator.integer(0, 2 * options_.crop_padding + 1);
-    const std::int64_t left = generator.integer(0, 2 * options_.crop_padding + 1);
-    result = shift_crop(result, options_.crop_padding, top, left);
-  }
-  if (options_.flip && generator.bernoulli(0.5)) result = flip_horizontal(result);
-  return normalize(result, options_.mean, options_.stddev);
+  Tensor result = normalize(pixels(image, generator), options_.mean, options_.stddev);
+  if (options_.random_erasing > 0 && generator.bernoulli(options_.random_erasing)) erase_randomly(result, generator);
+  return result;
 }
 
 }  // namespace polygrad

@@ -40,12 +40,16 @@ MixPlan draw_mix(const MixOptions& options, std::int64_t height, std::int64_t wi
   const double alpha = plan.cutmix ? options.cutmix : options.mixup;
   plan.lambda = generator.beta(alpha, alpha);
   if (!plan.cutmix) return plan;
+  const std::int64_t y = generator.integer(0, height), x = generator.integer(0, width);
+  return cutmix_plan(plan.lambda, height, width, y, x);
+}
 
-  // A box of side ratio sqrt(1 - lambda) around a uniform centre, cut off at the border; lambda is what is left.
-  const double ratio = std::sqrt(1 - plan.lambda);
+MixPlan cutmix_plan(double lambda, std::int64_t height, std::int64_t width, std::int64_t y, std::int64_t x) {
+  MixPlan plan;
+  plan.cutmix = true;
+  const double ratio = std::sqrt(1 - lambda);
   const auto half_height = static_cast<std::int64_t>(static_cast<double>(height) * ratio) / 2;
   const auto half_width = static_cast<std::int64_t>(static_cast<double>(width) * ratio) / 2;
-  const std::int64_t y = generator.integer(0, height), x = generator.integer(0, width);
   plan.top = std::max<std::int64_t>(y - half_height, 0);
   plan.bottom = std::min(y + half_height, height);
   plan.left = std::max<std::int64_t>(x - half_width, 0);

@@ -35,6 +35,9 @@ Generator mix_generator(std::uint64_t seed, std::int64_t step, std::int64_t micr
 // Draws lambda, the kind and the box for images of height x width. Nothing is on: lambda 1. Throws ValueError for
 // negative options or a probability outside [0, 1].
 MixPlan draw_mix(const MixOptions& options, std::int64_t height, std::int64_t width, Generator& generator);
+// CutMix's plan with its box round (y, x): sides sqrt(1 - lambda) of the image's, cut off at the border; lambda becomes
+// what is left of the area.
+MixPlan cutmix_plan(double lambda, std::int64_t height, std::int64_t width, std::int64_t y, std::int64_t x);
 
 // In place on f32 (B, C, H, W), contiguous, outside the graph (ShapeError, DTypeError, ValueError). Mixup: x <- lambda
 // x + (1 - lambda) x_partner; CutMix: the box is the partner's. Any B, also odd and 1. The same bits for any number of
