@@ -52,7 +52,10 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/include/polygrad DESTINATION ${CMAKE_INS
 # What a static library of ours asks of the final link, by name.
 set(polygrad_system_libraries "")
 if(POLYGRAD_HAVE_ONEDNN AND NOT BUILD_SHARED_LIBS)
-  set(polygrad_system_libraries dnnl gomp)
+  list(APPEND polygrad_system_libraries dnnl gomp)
+endif()
+if(POLYGRAD_HAVE_TURBOJPEG AND NOT BUILD_SHARED_LIBS)
+  list(APPEND polygrad_system_libraries turbojpeg)
 endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/polygradConfig.cmake.in ${PROJECT_BINARY_DIR}/polygradConfig.cmake
                               INSTALL_DESTINATION ${polygrad_package_dir}

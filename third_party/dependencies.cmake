@@ -57,6 +57,22 @@ if("ops" IN_LIST POLYGRAD_COMPONENTS AND NOT POLYGRAD_ONEDNN STREQUAL "OFF")
   endif()
 endif()
 
+# libjpeg-turbo's own interface, which shares no symbol with whatever libjpeg an application has.
+set(POLYGRAD_HAVE_TURBOJPEG OFF)
+if("data" IN_LIST POLYGRAD_COMPONENTS AND NOT POLYGRAD_TURBOJPEG STREQUAL "OFF")
+  find_path(POLYGRAD_TURBOJPEG_INCLUDE_DIR turbojpeg.h HINTS ${POLYGRAD_DEPS_DIR} PATH_SUFFIXES include)
+  find_library(POLYGRAD_TURBOJPEG_LIBRARY turbojpeg HINTS ${POLYGRAD_DEPS_DIR} PATH_SUFFIXES lib)
+  mark_as_advanced(POLYGRAD_TURBOJPEG_INCLUDE_DIR POLYGRAD_TURBOJPEG_LIBRARY)
+  if(POLYGRAD_TURBOJPEG_INCLUDE_DIR AND POLYGRAD_TURBOJPEG_LIBRARY)
+    set(POLYGRAD_HAVE_TURBOJPEG ON)
+  elseif(POLYGRAD_TURBOJPEG STREQUAL "ON")
+    message(FATAL_ERROR "polygrad: POLYGRAD_TURBOJPEG=ON, but turbojpeg.h (${POLYGRAD_TURBOJPEG_INCLUDE_DIR}) or "
+                        "libturbojpeg (${POLYGRAD_TURBOJPEG_LIBRARY}) was not found. Install it (Debian: apt-get install "
+                        "libturbojpeg0-dev), name its folder with -DPOLYGRAD_DEPS_DIR=…, or configure with "
+                        "-DPOLYGRAD_TURBOJPEG=OFF: stb_image decodes JPEG then.")
+  endif()
+endif()
+
 # Links a compiled library privately. Where it lies in the linker's own folders it is named, not pointed at, so that the
 # installed package holds no path of this machine.
 function(polygrad_link_system_library target file name)
