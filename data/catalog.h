@@ -14,21 +14,32 @@
 namespace polygrad {
 
 struct DataOptions {
-  std::string name = "fashion_mnist";  // or "idx"
+  std::string name = "fashion_mnist";  // see data_names()
   std::string root;                    // empty: the data set's own place, where it has one
-  double val_fraction = -1;            // of the training samples; negative: the data set's default (1/12)
+  double val_fraction = -1;            // of the training samples, where there is no val; negative: 1/12
   std::int64_t limit_train = -1;       // at most so many samples; negative: all
   std::int64_t limit_val = -1;         // of val, and of test
   std::uint64_t split_seed = 0;        // chooses the held-out samples; not the run's seed, so that seeds compare
   bool stratify = true;                // the held-out samples have each class's share
+  // Of pictures in files:
+  bool exif = false;           // turn them as their EXIF orientation says
+  bool grey = false;           // one channel
+  std::string class_map = {};  // a file with the classes' order; "": natural order of the folders' names
+  bool coarse = false;         // CIFAR-100: the 20 coarse classes
 };
 
 // val is for choosing a model, test is looked at once. Where a data set has no labelled test part, test is null.
 struct DataParts {
   std::shared_ptr<const Dataset> train, val, test;
   std::vector<std::string> class_names;
+  // Of the images; 0 x 0 where they have many sizes and the model's is chosen freely.
   std::int64_t channels = 0, height = 0, width = 0;
-  std::vector<double> mean, stddev;  // of the training images, per channel, pixels in [0, 1]
+  bool resizable = false;            // u8 pictures, which may become the model's size whatever their own
+  double crop_ratio = 1;             // of evaluation: the crop's side / the shorter side it is cut from
+  std::vector<double> mean, stddev;  // for normalisation, per channel, pixels in [0, 1]
+  std::vector<std::string> notes;    // one for each thing that was odd about the files
+  std::int64_t hidden = 0;           // entries of the folders that were passed over
+  std::vector<std::string> foreign;  // files that are no pictures
   // All parts in one line; changes with the data, the split and the limits.
   std::string fingerprint() const;
 };
@@ -37,5 +48,21 @@ struct DataParts {
 // malformed.
 DataParts open_data(const DataOptions& options);
 std::vector<std::string> data_names();
+
+struct EvalData {
+  std::shared_ptr<const Dataset> dataset;  // under the classes that were asked for
+  std::string split;                       // "train", "val" or "test"
+  std::int64_t channels = 0, height = 0, width = 0;
+  bool resizable = false;
+  std::vector<std::string> notes;
+};
+
+// What a model that knows `class_names` is evaluated on. Labels are matched by name, so a folder may hold some of the
+// classes, in any order; one that the model does not know is a DataError. `split` "": test where there is one, else
+// val. Pictures need no training part: ROOT/val, ROOT/test or class folders in ROOT will do. `trained_on` is the
+// fingerprint of the training data: where ROOT is that same undivided folder, the held-out part of it is evaluated,
+// else all of it.
+EvalData open_eval_data(const DataOptions& options, const std::string& split,
+                        const std::vector<std::string>& class_names, const std::string& trained_on);
 
 }  // namespace polygrad

@@ -157,6 +157,8 @@ TEST_CASE("options without sense, and a name that is none") {
   CHECK_THROWS_WITH_AS(open_data(options), Contains("data.limit_val"), ConfigError);
   options.name = "mnist";
   options.limit_val = -1;
-  CHECK_THROWS_WITH_AS(open_data(options), "[data] no data set is called 'mnist'; known: fashion_mnist, idx",
+  CHECK_THROWS_WITH_AS(open_data(options),
+                       "[data] no data set is called 'mnist'; known: fashion_mnist, cifar10, cifar100, tiny_imagenet, "
+                       "image_folder, idx",
                        ConfigError);
 }
