@@ -4,6 +4,7 @@
 // while fewer than `depth` are out, so a slot is always free when its batch is ready.
 #include "data/loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "data/augment.h"
+#include "data/decode.h"
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/log.h"
@@ -204,33 +206,81 @@ Batch Loader::make_batch(DataPosition position, const std::vector<std::int64_t>&
   const bool empty = batch.indices.empty();
   const std::vector<std::int64_t> wanted = empty ? std::vector<std::int64_t>{order.front()} : batch.indices;
   Shape image_shape;
+  std::size_t kept = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (stopping != nullptr && stopping->load(std::memory_order_relaxed)) return batch;
-    const std::int64_t index = wanted[i];
-    const Sample sample = load_sample(position.epoch, index);
-    if (i == 0) {
-      image_shape = sample.image.shape();
+    std::int64_t index = wanted[i];
+    const std::int64_t view = (range.begin + static_cast<std::int64_t>(i)) % sampler_.options().repeats;
+    const std::optional<Sample> sample = load_usable(position.epoch, index, view);
+    if (!sample) continue;
+    if (!batch.images.defined()) {
+      image_shape = sample->image.shape();
       Shape shape = image_shape;
       shape.insert(0, batch.size());
       batch.images = Tensor::empty(shape);
-    } else if (sample.image.shape() != image_shape) {
+    } else if (sample->image.shape() != image_shape) {
       throw DataError(format("[loader] {}: image {}, the batch's first is {}; expected one shape in a batch",
-                             dataset_->describe(index), to_string(sample.image.shape()), to_string(image_shape)));
+                             dataset_->describe(index), to_string(sample->image.shape()), to_string(image_shape)));
     }
     if (empty) break;
-    const auto elements = static_cast<std::size_t>(sample.image.numel());
+    const auto elements = static_cast<std::size_t>(sample->image.numel());
     if (elements > 0) {
-      std::memcpy(batch.images.data<float>() + i * elements, sample.image.data<float>(), elements * sizeof(float));
+      std::memcpy(batch.images.data<float>() + kept * elements, sample->image.data<float>(), elements * sizeof(float));
     }
-    batch.labels.data<std::int64_t>()[i] = sample.label;
+    batch.labels.data<std::int64_t>()[kept] = sample->label;
+    batch.indices[kept++] = index;
+  }
+  if (kept < batch.indices.size()) {
+    batch.indices.resize(kept);
+    const auto rows = [&](auto* type, const Tensor& from) {  // the first `kept`
+      using T = std::remove_pointer_t<decltype(type)>;
+      if (!from.defined()) return from;
+      Shape shape = from.shape();
+      shape[0] = batch.size();
+      Tensor to = Tensor::empty(shape, from.options());
+      std::copy_n(from.data<T>(), to.numel(), to.data<T>());
+      return to;
+    };
+    batch.images = rows(static_cast<float*>(nullptr), batch.images);
+    batch.labels = rows(static_cast<std::int64_t*>(nullptr), batch.labels);
   }
   return batch;
 }
 
-Sample Loader::load_sample(std::int64_t epoch, std::int64_t index) const {
+void Loader::report_bad(std::int64_t index, const char* why) const {
+  {
+    const std::lock_guard<std::mutex> lock(bad_mutex_);
+    if (!bad_.insert(index).second) return;
+  }
+  log_message(LogLevel::warning, format("[loader] sample {} is {}: {}", index,
+                                        options_.bad_sample == BadSample::drop ? "left out" : "replaced", why));
+}
+
+std::int64_t Loader::bad_samples() const {
+  const std::lock_guard<std::mutex> lock(bad_mutex_);
+  return static_cast<std::int64_t>(bad_.size());
+}
+
+std::optional<Sample> Loader::load_usable(std::int64_t epoch, std::int64_t& index, std::int64_t view) const {
+  for (std::int64_t tried = 0; tried < dataset_->size(); ++tried) {
+    try {
+      return load_sample(epoch, index, view);
+    } catch (const ImageError& error) {
+      if (options_.bad_sample == BadSample::stop) throw;
+      report_bad(index, error.what());
+      if (options_.bad_sample == BadSample::drop) return std::nullopt;
+      index = (index + 1) % dataset_->size();
+    }
+  }
+  throw DataError(format("[loader] none of the {} pictures can be used", dataset_->size()));
+}
+
+Sample Loader::load_sample(std::int64_t epoch, std::int64_t index, std::int64_t view) const {
   try {
-    Generator generator(
-        derive_seed(options_.sampler.seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(index)));
+    std::uint64_t seed =
+        derive_seed(options_.sampler.seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(index));
+    if (view > 0) seed = derive_seed(seed, static_cast<std::uint64_t>(view));
+    Generator generator(seed);
     Sample sample = dataset_->get(index, generator);
     if (sample.label < 0 || sample.label >= dataset_->classes()) {
       throw DataError(format("[loader] label {} is outside the {} classes", sample.label, dataset_->classes()));
@@ -242,6 +292,8 @@ Sample Loader::load_sample(std::int64_t epoch, std::int64_t index) const {
     sample.image = sample.image.contiguous();
     return sample;
   } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const ImageError&) {  // names its file
     throw;
   } catch (const std::bad_alloc&) {
     throw;

@@ -21,8 +21,12 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
     throw ValueError(format("[sampler] rank {} of {}; expected 0 <= rank < world", options.rank, options.world));
   }
+  if (options.repeats < 1) throw ValueError(format("[sampler] repeats {}; expected at least 1", options.repeats));
+  constexpr std::int64_t kRound = 256;
+  length_ = options.size;
+  if (options.repeats > 1 && length_ >= kRound) length_ -= length_ % kRound;
   const std::int64_t global = options.batch_size * options.world;
-  batches_ = options.drop_last ? options.size / global : (options.size - 1) / global + 1;
+  batches_ = options.drop_last ? length_ / global : (length_ - 1) / global + 1;
   if (batches_ == 0) {
     throw ValueError(format("[sampler] {} samples do not fill one batch of {}, and incomplete ones are dropped",
                             options.size, global));
@@ -30,17 +34,22 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 std::int64_t Sampler::samples_per_epoch() const {
-  return options_.drop_last ? batches_ * options_.batch_size * options_.world : options_.size;
+  return options_.drop_last ? batches_ * options_.batch_size * options_.world : length_;
 }
 
 std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
+  std::vector<std::int64_t> order;
   if (options_.shuffle) {
     Generator generator(derive_seed(options_.seed, kOrderPurpose, static_cast<std::uint64_t>(epoch)));
-    return generator.permutation(options_.size);
+    order = generator.permutation(options_.size);
+  } else {
+    order.resize(static_cast<std::size_t>(options_.size));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
   }
-  std::vector<std::int64_t> order(static_cast<std::size_t>(options_.size));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  return order;
+  if (options_.repeats == 1) return order;
+  std::vector<std::int64_t> repeated;
+  for (std::int64_t i = 0; i < length_; ++i) repeated.push_back(order[static_cast<std::size_t>(i / options_.repeats)]);
+  return repeated;
 }
 
 Sampler::Range Sampler::range(std::int64_t batch) const {
@@ -49,7 +58,7 @@ Sampler::Range Sampler::range(std::int64_t batch) const {
   }
   const std::int64_t global = options_.batch_size * options_.world;
   const std::int64_t begin = batch * global;
-  const std::int64_t count = std::min(global, options_.size - begin);
+  const std::int64_t count = std::min(global, length_ - begin);
   // For a full batch this is rank * batch_size; of an incomplete one the parts differ by at most one sample.
   return {begin + options_.rank * count / options_.world, begin + (options_.rank + 1) * count / options_.world};
 }

@@ -15,6 +15,10 @@ struct SamplerOptions {
   bool shuffle = true;
   bool drop_last = false;  // leave an incomplete last batch out
   std::uint64_t seed = 0;
+  // Repeated augmentation: each sample stands so many times in a row of the order, which is cut to the data set's size
+  // (from 256 samples on, to a multiple of 256): an epoch sees 1 / repeats of the samples, `repeats` views of each.
+  // Source: the repeated-augmentation sampler of DeiT's samplers.py.
+  int repeats = 1;
   // Data parallel: a global batch is world * batch_size consecutive samples of the order, of which rank r takes the
   // r-th part. All ranks have the same number of batches; of an incomplete last one, parts differ by at most one sample
   // and may be empty.
@@ -36,7 +40,7 @@ class Sampler {
 
   std::int64_t batches_per_epoch() const { return batches_; }
   std::int64_t samples_per_epoch() const;  // of all ranks together
-  // The whole epoch's order, of all ranks: 0 ... size-1, shuffled.
+  // The whole epoch's order, of all ranks: 0 ... size-1, shuffled; with repeats, see above.
   std::vector<std::int64_t> order(std::int64_t epoch) const;
   // The range of `order` that is this rank's part of batch `batch`: [begin, end).
   struct Range {
@@ -50,6 +54,7 @@ class Sampler {
 
  private:
   SamplerOptions options_;
+  std::int64_t length_ = 0;  // of an epoch's order
   std::int64_t batches_ = 0;
 };
 

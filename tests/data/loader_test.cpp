@@ -10,9 +10,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "data/augment.h"
+#include "data/decode.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/log.h"
@@ -28,6 +32,7 @@ class FakeDataset : public Dataset {
  public:
   explicit FakeDataset(std::int64_t size) : size_(size) {}
   std::int64_t failing = -1, bad_label = -1, odd_shape = -1;
+  std::set<std::int64_t> bad_pictures;
   int sleep_ms = 0;
   mutable std::atomic<int> calls{0};
 
@@ -41,6 +46,8 @@ class FakeDataset : public Dataset {
     // Later samples of a batch are done sooner, so that workers overtake each other.
     std::this_thread::sleep_for(std::chrono::microseconds(index % 7 * 50));
     std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
+    if (bad_pictures.count(index))
+      throw ImageError(ImageFault::truncated, "[image] " + describe(index) + ": truncated");
     if (index == failing) throw DataError("[image] cut short");
     const std::int64_t side = index == odd_shape ? 3 : 2;
     Tensor image = Tensor::empty(Shape{1, side, side});
@@ -310,4 +317,94 @@ TEST_CASE("options without sense") {
   CHECK(subset.describe(0) == "photo-3.jpg");
   CHECK(subset.label(1) == 1);
   CHECK(subset.fingerprint() != Subset(data, {1, 3}).fingerprint());
+}
+
+TEST_CASE("a picture that can't be used stops, is replaced by its neighbour, or is dropped; each is reported once") {
+  auto data = std::make_shared<FakeDataset>(20);
+  data->bad_pictures = {3, 4, 19};
+  std::vector<std::string> warnings;
+  std::mutex mutex;
+  set_log_sink([&](LogLevel, std::string_view text) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    warnings.emplace_back(text);
+  });
+  for (const int workers : {0, 3}) {
+    CAPTURE(workers);
+    LoaderOptions options = options_of(6, workers);
+    options.epochs = 2;
+    const auto walk = [&](Loader& loader) {
+      std::vector<std::int64_t> indices, counts;
+      while (const std::optional<Batch> batch = loader.next()) {
+        indices.insert(indices.end(), batch->indices.begin(), batch->indices.end());
+        counts.push_back(batch->size());
+        for (std::int64_t i = 0; i < batch->size(); ++i) {  // the picture is the index's
+          CHECK(std::floor(batch->images.to_vector<float>()[static_cast<std::size_t>(4 * i)]) ==
+                static_cast<float>(batch->indices[static_cast<std::size_t>(i)]));
+          CHECK(batch->labels.to_vector<std::int64_t>()[static_cast<std::size_t>(i)] ==
+                batch->indices[static_cast<std::size_t>(i)] % 3);
+        }
+        CHECK(batch->images.size(0) == batch->size());
+        CHECK(batch->labels.size(0) == batch->size());
+      }
+      return std::make_pair(indices, counts);
+    };
+    Loader stopping(data, options);
+    CHECK_THROWS_WITH_AS(walk(stopping), Contains(": truncated"), ImageError);
+
+    warnings.clear();
+    options.bad_sample = BadSample::replace;
+    Loader replacing(data, options);
+    const auto [replaced, full] = walk(replacing);
+    CHECK(full == std::vector<std::int64_t>{6, 6, 6, 2, 6, 6, 6, 2});
+    CHECK(std::count(replaced.begin(), replaced.end(), 5) == 6);  // itself, for 3 and for 4, in each epoch
+    CHECK(std::count(replaced.begin(), replaced.end(), 0) == 4);  // for 19
+    CHECK(replacing.bad_samples() == 3);
+    CHECK(warnings.size() == 3);
+
+    options.bad_sample = BadSample::drop;
+    Loader dropping(data, options);
+    const auto [kept, counts] = walk(dropping);
+    CHECK(kept.size() == 34);
+    CHECK(counts.size() == 8);
+    CHECK(dropping.bad_samples() == 3);
+  }
+  for (std::int64_t i = 0; i < 20; ++i) data->bad_pictures.insert(i);
+  LoaderOptions options = options_of(6, 0);
+  options.bad_sample = BadSample::replace;
+  Loader none(data, options);
+  CHECK_THROWS_WITH_AS(none.next(), Contains("none of the 20 pictures can be used"), DataError);
+  options.bad_sample = BadSample::drop;
+  Loader empty(data, options);
+  CHECK(empty.next()->size() == 0);
+  set_log_sink({});
+}
+
+TEST_CASE("repeated augmentation: several views of a sample in a row, each with numbers of its own") {
+  const auto data = std::make_shared<FakeDataset>(300);
+  std::vector<float> pixels[2];
+  for (const int workers : {0, 2}) {
+    LoaderOptions options = options_of(32, workers);
+    options.sampler.repeats = 3;
+    Loader loader(data, options);
+    CHECK(loader.sampler().samples_per_epoch() == 256);
+    std::vector<std::int64_t> indices;
+    std::vector<float>& seen = pixels[workers / 2];
+    while (const std::optional<Batch> batch = loader.next()) {
+      indices.insert(indices.end(), batch->indices.begin(), batch->indices.end());
+      for (const float x : batch->images.to_vector<float>()) seen.push_back(x);
+    }
+    REQUIRE(indices.size() == 256);
+    for (std::size_t i = 0; i + 2 < 256; i += 3) {
+      CHECK((indices[i] == indices[i + 1] && indices[i] == indices[i + 2]));
+      CHECK((seen[4 * i] != seen[4 * i + 4] && seen[4 * i + 4] != seen[4 * i + 8]));
+    }
+    CHECK(std::set<std::int64_t>(indices.begin(), indices.end()).size() == 86);
+  }
+  CHECK(pixels[0] == pixels[1]);
+  // The first view is the one that an epoch without repeats draws.
+  Loader plain(data, options_of(300, 0));
+  const Batch all = *plain.next();
+  const auto place =
+      std::find(all.indices.begin(), all.indices.end(), plain.sampler().order(0)[0]) - all.indices.begin();
+  CHECK(all.images.to_vector<float>()[static_cast<std::size_t>(4 * place)] == pixels[0][0]);
 }
