@@ -6,9 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/command/look_command.h"
 #include "apps/command/profile_command.h"
 #include "apps/command/signals.h"
 #include "apps/command/version_text.h"
+#include "apps/training/checkpoint_eval.h"
 #include "apps/training/config.h"
 #include "apps/training/config_schema.h"
 #include "apps/training/dry_run.h"
@@ -29,12 +31,12 @@ namespace polygrad {
 namespace {
 
 struct Flags {
-  std::string config, data, out, resume, init, eval, device, log_level = "warning";
-  std::vector<std::string> set, allow_change;
+  std::string config, data, out, resume, init, eval, checkpoint, contact_sheet, device, log_level = "warning";
+  std::vector<std::string> set, allow_change, predict;
   int threads = 0;
   std::int64_t overfit = 0;
-  bool dry_run = false, profile = false, list_models = false, print_schedule = false, help_config = false,
-       quiet = false, version = false;
+  bool dry_run = false, check_data = false, profile = false, list_models = false, print_schedule = false,
+       help_config = false, quiet = false, version = false;
 };
 
 void add_flags(CLI::App& app, Flags& flags) {
@@ -63,13 +65,28 @@ void add_flags(CLI::App& app, Flags& flags) {
                                      "CHECKPOINT: evaluate it, as its own configuration says; writes predictions.csv, "
                                      "per_class.csv and confusion.csv")
                           ->group(look);
+  CLI::Option* checkpoint =
+      app.add_option("--checkpoint", flags.checkpoint, "The checkpoint that --predict uses")->group(look);
+  CLI::Option* predict =
+      app.add_option("--predict", flags.predict,
+                     "IMAGE...: what --checkpoint takes each of them for, the five most probable classes")
+          ->group(look)
+          ->needs(checkpoint);
+  checkpoint->needs(predict);
+  app.add_flag("--check-data", flags.check_data,
+               "Look at every picture: counts per class, sizes, damaged, foreign and double files, mean and deviation")
+      ->group(look);
+  app.add_option("--contact-sheet", flags.contact_sheet,
+                 "FILE.png: a picture of augmented training samples with labels")
+      ->group(look);
   app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
   app.add_flag("--profile", flags.profile,
                "Train up to 20 steps (fewer: train.max_steps), say where their time went, write nothing")
       ->group(look);
   app.add_flag("--print-schedule", flags.print_schedule, "Print the learning rate's curve as a table")->group(look);
   app.add_flag("--list-models", flags.list_models, "Print the names of all models")->group(look);
-  for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--profile", "--print-schedule"})
+  for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--profile", "--print-schedule",
+                            "--check-data", "--contact-sheet", "--predict"})
     eval->excludes(other);
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
@@ -148,7 +165,7 @@ void check_eval_settings(const Flags& flags) {
   }
 }
 
-ExitCode evaluate_checkpoint(const Flags& flags) {
+ExitCode evaluate_command(const Flags& flags) {
   check_eval_settings(flags);
   const std::string checkpoint = find_checkpoint(flags.eval);
   const CheckpointInfo info = read_checkpoint_info(checkpoint);
@@ -156,52 +173,20 @@ ExitCode evaluate_checkpoint(const Flags& flags) {
   apply(flags, config);
   const NumThreadsGuard threads(threads_of(config));
   check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
-  const DataParts data = open_data(data_options(config));
-  if (data.class_names != info.class_names) {
-    throw DataError(format(
-        "[eval] the data set has {} classes that are not the checkpoint's {}; evaluate on data with the same classes",
-        data.class_names.size(), info.class_names.size()));
-  }
-  const bool has_test = data.test && data.test->size() > 0;
-  const std::string split = config.is_null("eval.split") ? (has_test ? "test" : "val") : config.text("eval.split");
-  const std::shared_ptr<const Dataset> part = split == "test" ? data.test : split == "val" ? data.val : data.train;
-  if (!part || part->size() == 0)
-    throw DataError(format("[eval] the data set {} has no {} part", config.text("data.name"), split));
-  const Preprocessing& input = info.preprocessing;
-  if (data.channels != input.channels || data.height != input.height || data.width != input.width) {
-    throw DataError(
-        format("[eval] the data's images are {} x {} x {}, the checkpoint's {} x {} x {} (channels, height, width)",
-               data.channels, data.height, data.width, input.channels, input.height, input.width));
-  }
-  const std::unique_ptr<Model> model =
-      build_model(config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
-  load_checkpoint_weights(checkpoint, config.text("eval.weights"), *model);
-  // As the run computed, where this machine can: the weights are f32 anyway.
-  Precision precision = precision_named(config.text("train.precision"));
-  if (const std::string obstacle = precision_obstacle(precision); !obstacle.empty()) {
-    if (!flags.quiet) print_line(stderr, format("evaluating in f32: {}", obstacle));
-    precision = Precision::f32;
-  }
-  std::vector<Prediction> predictions;
-  const EvalResult result = evaluate(*model, part, info.preprocessing,
-                                     {.batch_size = config.integer("train.batch_size"),
-                                      .workers = static_cast<int>(config.integer("data.workers")),
-                                      .precision = precision},
-                                     &predictions);
+  const CheckpointEval eval = evaluate_checkpoint(checkpoint, info, config);
   const std::string folder = flags.out.empty() ? evaluation_folder(checkpoint, info.state.step) : flags.out;
   if (!flags.quiet) {
-    print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions go to {}", checkpoint, split,
-                              result.top1, result.count, folder));
+    if (!eval.precision_note.empty()) print_line(stderr, format("evaluated in f32: {}", eval.precision_note));
+    for (const std::string& note : eval.data.notes) print_line(stderr, "note: " + note);
+    if (eval.result.skipped > 0) {
+      print_line(stderr, format("{} pictures can't be used and are not counted", eval.result.skipped));
+    }
+    print_line(stderr, format("{} on the {} split: top-1 {:.2f} % of {}; predictions go to {}", checkpoint,
+                              eval.data.split, eval.result.top1, eval.result.count, folder));
   }
   // The result first: it stands even where the files can't be written.
-  const Sampler sampler({.size = data.train->size(),
-                         .batch_size = config.integer("train.batch_size"),
-                         .drop_last = config.flag("train.drop_last")});
-  const double epoch =
-      static_cast<double>(info.state.position.epoch) +
-      static_cast<double>(info.state.position.batch) / static_cast<double>(sampler.batches_per_epoch());
-  print_line(stdout, eval_row(split, info.state.step, epoch, result).json().dump());
-  write_predictions(folder, *part, predictions);
+  print_line(stdout, eval_row(eval.data.split, info.state.step, eval.epoch, eval.result).json().dump());
+  write_predictions(folder, *eval.data.dataset, eval.predictions);
   return ExitCode::done;
 }
 
@@ -224,6 +209,14 @@ ExitCode train(const Flags& flags) {
   if (flags.overfit > 0) config = overfit_config(std::move(config), flags.overfit);
   if (flags.print_schedule) {
     print_schedule(config);
+    return ExitCode::done;
+  }
+  if (flags.check_data) {
+    check_data_command(config);
+    return ExitCode::done;
+  }
+  if (!flags.contact_sheet.empty()) {
+    contact_sheet_command(config, flags.contact_sheet, flags.quiet);
     return ExitCode::done;
   }
   if (flags.dry_run) {
@@ -287,7 +280,12 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
   set_log_sink([level](LogLevel of, std::string_view message) {
     if (of >= level) print_line(stderr, message);
   });
-  return flags.eval.empty() ? train(flags) : evaluate_checkpoint(flags);
+  if (!flags.predict.empty()) {
+    const NumThreadsGuard threads(flags.threads > 0 ? flags.threads : num_threads());
+    predict_command(flags.checkpoint, flags.predict);
+    return ExitCode::done;
+  }
+  return flags.eval.empty() ? train(flags) : evaluate_command(flags);
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ std::string state_text(const CheckpointInfo& info) {
   preprocessing.set("width", JsonValue::integer(info.preprocessing.width));
   preprocessing.set("mean", numbers(info.preprocessing.mean));
   preprocessing.set("std", numbers(info.preprocessing.stddev));
+  preprocessing.set("resize", JsonValue::integer(info.preprocessing.resize));
+  preprocessing.set("filter", JsonValue::text(info.preprocessing.filter));
+  preprocessing.set("exif", JsonValue::boolean(info.preprocessing.exif));
   JsonValue root = JsonValue::object();
   root.set("format", JsonValue::integer(kFormat));
   root.set("polygrad", JsonValue::text(version()));
@@ -48,6 +51,7 @@ std::string state_text(const CheckpointInfo& info) {
   root.set("step", JsonValue::integer(state.step));
   root.set("epoch", JsonValue::integer(state.position.epoch));
   root.set("batch", JsonValue::integer(state.position.batch));
+  root.set("batches_per_epoch", JsonValue::integer(state.batches_per_epoch));
   root.set("ema_updates", JsonValue::integer(state.ema_updates));
   root.set("best_top1", state.best_top1 ? JsonValue::real(*state.best_top1) : JsonValue());
   root.set("best_step", JsonValue::integer(state.best_step));
@@ -84,6 +88,11 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
     info.preprocessing.mean.push_back(value.as_double());
   for (const JsonValue& value : member(preprocessing, "std", path).items())
     info.preprocessing.stddev.push_back(value.as_double());
+  // Not in the first files of this format.
+  if (const JsonValue* value = preprocessing.find("resize")) info.preprocessing.resize = value->as_int();
+  if (const JsonValue* value = preprocessing.find("filter")) info.preprocessing.filter = value->as_text();
+  if (const JsonValue* value = preprocessing.find("exif")) info.preprocessing.exif = value->as_bool();
+  if (const JsonValue* value = root.find("batches_per_epoch")) info.state.batches_per_epoch = value->as_int();
   info.data_fingerprint = member(root, "data", path).as_text();
   TrainingState& state = info.state;
   state.step = member(root, "step", path).as_int();

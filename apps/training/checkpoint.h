@@ -28,6 +28,9 @@ namespace polygrad {
 struct Preprocessing {
   std::int64_t channels = 0, height = 0, width = 0;
   std::vector<double> mean, stddev;  // of pixels scaled to [0, 1]
+  std::int64_t resize = 0;           // of the shorter side, before the centre crop to height x width; 0: none
+  std::string filter = "bicubic";    // of the resize
+  bool exif = false;                 // files are turned as their EXIF orientation says
   bool operator==(const Preprocessing&) const = default;
 };
 
@@ -39,8 +42,9 @@ struct RunningMeans {
 };
 
 struct TrainingState {
-  std::int64_t step = 0;  // optimizer steps done
-  DataPosition position;  // the next batch
+  std::int64_t step = 0;               // optimizer steps done
+  DataPosition position;               // the next batch
+  std::int64_t batches_per_epoch = 0;  // 0: not known (checkpoints of early versions)
   std::int64_t ema_updates = 0;
   std::optional<double> best_top1;  // percent, on the validation split
   std::int64_t best_step = 0;

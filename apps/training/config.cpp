@@ -413,12 +413,16 @@ AugmentSettings augment_settings(const Config& config) {
   settings.crop_padding = config.integer_or("augment.crop_padding", light ? 4 : 0);
   settings.mixup = config.number_or("augment.mixup", full ? 0.8 : 0);
   settings.cutmix = config.number_or("augment.cutmix", full ? 1.0 : 0);
-  const auto refuse = [](const char* key, const char* off) {
-    throw ConfigError(format("[config] {} is not there yet; expected {}", key, off));
-  };
-  if (config.number_or("augment.random_erasing", full ? 0.25 : 0) > 0) refuse("augment.random_erasing", "0");
-  if (config.flag_or("augment.randaugment", full)) refuse("augment.randaugment", "false");
-  if (config.integer_or("augment.repeated", 1) > 1) refuse("augment.repeated", "1");
+  settings.resized_crop = config.flag_or("augment.resized_crop", full);
+  settings.randaugment = config.flag_or("augment.randaugment", full);
+  settings.random_erasing = config.number_or("augment.random_erasing", full ? 0.25 : 0);
+  settings.repeated = config.integer_or("augment.repeated", 1);
+  const std::vector<double> scale = config.numbers("augment.crop_scale");
+  settings.crop_scale = {scale.at(0), scale.at(1)};
+  if (scale[0] > scale[1]) {
+    throw ConfigError(
+        format("[config] augment.crop_scale: [{}, {}]; expected the smaller share first", scale[0], scale[1]));
+  }
   return settings;
 }
 

@@ -4,6 +4,7 @@
 // A value is checked when it is set: every key read later exists and has its type. Read next: config_schema.cpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -74,11 +75,16 @@ std::vector<ConfigDifference> without_allowed(std::vector<ConfigDifference> diff
 // "optimizer.lr: 0.001 -> 0.002; train.epochs: 10 -> 20"
 std::string describe(const std::vector<ConfigDifference>& differences);
 
-// The augmentation that preset and single switches come to. Throws ConfigError for what this version can't do.
+// The augmentation that preset and single switches come to. Throws ConfigError where crop_scale is no range.
 struct AugmentSettings {
   bool flip = false;
   std::int64_t crop_padding = 0;
   double mixup = 0, cutmix = 0;
+  bool resized_crop = false;
+  std::array<double, 2> crop_scale = {0.08, 1};
+  bool randaugment = false;
+  double random_erasing = 0;
+  std::int64_t repeated = 1;
 };
 AugmentSettings augment_settings(const Config& config);
 

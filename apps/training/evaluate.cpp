@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <limits>
 
+#include "apps/training/pictures.h"
 #include "data/augment.h"
 #include "data/loader.h"
+#include "data/png.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/file.h"
@@ -58,13 +60,35 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
+ImageTransform evaluation_transform(const Preprocessing& preprocessing) {
+  return ImageTransform({.mean = preprocessing.mean,
+                         .stddev = preprocessing.stddev,
+                         .height = preprocessing.height,
+                         .width = preprocessing.width,
+                         .resize = preprocessing.resize,
+                         .filter = parse_filter(preprocessing.filter)});
+}
+
+std::vector<double> probabilities(const float* logits, std::int64_t classes) {
+  const float largest = *std::max_element(logits, logits + classes);
+  std::vector<double> result;
+  double sum = 0;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    result.push_back(std::exp(static_cast<double>(logits[k]) - static_cast<double>(largest)));
+    sum += result.back();
+  }
+  for (double& value : result) value /= sum;
+  return result;
+}
+
 EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
                     const EvalOptions& options, std::vector<Prediction>* predictions) {
   const NoGradGuard no_grad;
   const PrecisionGuard precision(options.precision);
   Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
                           .workers = options.workers,
-                          .transform = ImageTransform({.mean = preprocessing.mean, .stddev = preprocessing.stddev})});
+                          .bad_sample = options.bad_sample,
+                          .transform = evaluation_transform(preprocessing)});
   const std::int64_t classes = model.num_classes();  // may be more than the data's
   if (classes < dataset->classes()) {
     throw ValueError(format("[evaluate] a model with {} classes on data with {}", classes, dataset->classes()));
@@ -73,6 +97,7 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   double loss = 0;
   std::int64_t first = 0, fifth = 0;
   while (const std::optional<Batch> batch = loader.next()) {
+    if (batch->size() == 0) continue;  // all of it dropped
     const Tensor logits = model.forward(batch->images).to(DType::f32).contiguous();
     const float* rows = logits.data<float>();
     const std::int64_t* labels = batch->labels.data<std::int64_t>();
@@ -87,6 +112,8 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
     }
     result.count += batch->size();
   }
+  result.skipped = loader.bad_samples();
+  if (result.count == 0) throw DataError(format("[evaluate] none of the {} pictures can be used", dataset->size()));
   const double count = static_cast<double>(result.count);
   result.loss = loss / count;
   result.top1 = 100 * static_cast<double>(first) / count;
@@ -99,6 +126,7 @@ MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, c
   row.add("split", split).add("step", step).add("epoch", epoch).add("loss", result.loss).add("top1", result.top1);
   if (!std::isnan(result.top5)) row.add("top5", result.top5);
   row.add("count", result.count);
+  if (result.skipped > 0) row.add("skipped", result.skipped);
   return row;
 }
 
@@ -138,6 +166,7 @@ void write_predictions(const std::string& folder, const Dataset& dataset, const 
   write_file_atomically(folder + "/predictions.csv", list);
   write_file_atomically(folder + "/per_class.csv", per_class);
   write_file_atomically(folder + "/confusion.csv", matrix);
+  write_png(folder + "/confusion.png", confusion_picture(confusion, names));
 }
 
 }  // namespace polygrad

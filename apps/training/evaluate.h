@@ -10,17 +10,20 @@
 
 #include "apps/training/checkpoint.h"
 #include "apps/training/metrics_log.h"
+#include "data/augment.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "models/zoo.h"
 #include "ops/precision.h"
 
 namespace polygrad {
 
 struct EvalResult {
-  double loss = 0;         // cross-entropy, mean over all samples; no label smoothing
-  double top1 = 0;         // percent
-  double top5 = 0;         // percent; NaN with at most 5 classes
-  std::int64_t count = 0;  // every sample once, whatever the batch size
+  double loss = 0;           // cross-entropy, mean over all samples; no label smoothing
+  double top1 = 0;           // percent
+  double top5 = 0;           // percent; NaN with at most 5 classes
+  std::int64_t count = 0;    // every sample once, whatever the batch size
+  std::int64_t skipped = 0;  // pictures that could not be used, where options.bad_sample drops them
 };
 
 struct Prediction {
@@ -33,7 +36,13 @@ struct EvalOptions {
   std::int64_t batch_size = 128;
   int workers = 0;
   Precision precision = Precision::f32;
+  BadSample bad_sample = BadSample::stop;  // or drop: a picture that can't be used is counted as skipped
 };
+
+// How an image becomes the model's input wherever nothing is random: evaluation, prediction, probes.
+ImageTransform evaluation_transform(const Preprocessing& preprocessing);
+// The softmax of a row of logits; NaN where one is NaN.
+std::vector<double> probabilities(const float* logits, std::int64_t classes);
 
 // Of equal logits the lower class counts as predicted; a row with a NaN is wrong. `predictions` (may be null) is filled
 // in the order of the data set.
@@ -43,8 +52,9 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
 // The row of metrics.jsonl; `split` is "val" or "test", the step that of the weights.
 MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, const EvalResult& result);
 
-// predictions.csv (path,label,predicted,probability: classes by name), per_class.csv (class,count,correct,accuracy) and
-// confusion.csv (rows: labels, columns: predicted) into `folder`, which is made. Throws IoError.
+// predictions.csv (path,label,predicted,probability: classes by name), per_class.csv (class,count,correct,accuracy),
+// confusion.csv (rows: labels, columns: predicted) and its picture confusion.png into `folder`, which is made. Throws
+// IoError.
 void write_predictions(const std::string& folder, const Dataset& dataset, const std::vector<Prediction>& predictions);
 
 }  // namespace polygrad

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "engine/error.h"
 #include "engine/format.h"
@@ -19,9 +20,9 @@ std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
 }  // namespace
 
 void refuse_unavailable(const Config& config) {
-  for (const char* key : {"model.pool_over_padding", "model.swin_pad", "attention.bias_position",
-                          "attention.class_attention_phi", "data.on_bad_image", "data.exif", "data.text_length",
-                          "data.mask_zero_pixels", "data.dev", "train.tensorboard", "probe.maps"}) {
+  for (const char* key :
+       {"model.pool_over_padding", "model.swin_pad", "attention.bias_position", "attention.class_attention_phi",
+        "data.text_length", "data.mask_zero_pixels", "data.dev", "train.tensorboard", "probe.maps"}) {
     if (!(config.value(key) == Config().value(key))) {
       throw ConfigError(format("[config] {}: {} is not available in this version; expected {}", key,
                                config.value(key).dump(), Config().value(key).dump()));
@@ -36,7 +37,56 @@ DataOptions data_options(const Config& config) {
           .limit_train = config.integer_or("data.limit_train", -1),
           .limit_val = config.integer_or("data.limit_val", -1),
           .split_seed = config.seed("data.split_seed"),
-          .stratify = config.flag("data.stratify")};
+          .stratify = config.flag("data.stratify"),
+          .exif = config.flag("data.exif"),
+          .grey = config.integer_or("model.in_channels", 0) == 1,
+          .class_map = config.text("data.class_map"),
+          .coarse = config.text("data.cifar100_labels") == "coarse"};
+}
+
+Preprocessing make_preprocessing(const Config& config, const DataParts& data) {
+  Preprocessing result{.channels = data.channels,
+                       .height = data.height,
+                       .width = data.width,
+                       .mean = data.mean,
+                       .stddev = data.stddev,
+                       .exif = config.flag("data.exif")};
+  if (data.resizable) {
+    if (!config.is_null("model.image_size")) {
+      std::tie(result.height, result.width) = config.size("model.image_size");
+    } else if (data.height == 0) {
+      const auto size = *resolve_model_config(config.text("model.name"), {}).image_size;
+      result.height = size[0];
+      result.width = size[1];
+    }
+    const double ratio = config.number_or("data.crop_ratio", data.crop_ratio);
+    result.resize = static_cast<std::int64_t>(static_cast<double>(std::max(result.height, result.width)) / ratio);
+  }
+  const auto given = [&](const char* key, std::vector<double>& numbers) {
+    if (config.is_null(key)) return;
+    numbers = config.numbers(key);
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    if (count != 1 && count != data.channels) {
+      throw ConfigError(format("[config] {}: {} numbers for images with {} channels", key, count, data.channels));
+    }
+  };
+  given("data.mean", result.mean);
+  given("data.stddev", result.stddev);
+  return result;
+}
+
+LoaderOptions training_loader(const Config& config, const Experiment& experiment) {
+  return {.sampler = {.batch_size = config.integer("train.batch_size"),
+                      .drop_last = config.flag("train.drop_last"),
+                      .seed = config.seed("seed"),
+                      .repeats = static_cast<int>(experiment.repeats)},
+          .bad_sample = experiment.bad_sample,
+          .epochs = 0,
+          .transform = ImageTransform(experiment.augment)};
+}
+
+BadSample bad_sample_in_evaluation(const Config& config) {
+  return config.text("data.on_bad_image") == "skip" ? BadSample::drop : BadSample::stop;
 }
 
 ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input) {
@@ -93,10 +143,29 @@ Experiment build_experiment(const Config& config) {
   experiment.train = data.train;
   experiment.val = data.val;
   experiment.test = data.test;
-  experiment.preprocessing = {
-      .channels = data.channels, .height = data.height, .width = data.width, .mean = data.mean, .stddev = data.stddev};
-  experiment.augment = {
-      .flip = augment.flip, .crop_padding = augment.crop_padding, .mean = data.mean, .stddev = data.stddev};
+  experiment.preprocessing = make_preprocessing(config, data);
+  const Preprocessing& input = experiment.preprocessing;
+  experiment.augment = {.flip = augment.flip,
+                        .crop_padding = augment.crop_padding,
+                        .mean = input.mean,
+                        .stddev = input.stddev,
+                        .resized_crop = augment.resized_crop,
+                        .crop_scale = augment.crop_scale,
+                        .randaugment = augment.randaugment,
+                        .random_erasing = augment.random_erasing};
+  if (data.resizable || augment.resized_crop) {
+    experiment.augment.height = input.height;
+    experiment.augment.width = input.width;
+    // A random place of the padded whole image: as near to all of it as the model's shape allows.
+    experiment.augment.resize = data.resizable ? std::max(input.height, input.width) : 0;
+  }
+  experiment.repeats = augment.repeated;
+  if (config.text("data.on_bad_image") == "skip") experiment.bad_sample = BadSample::replace;
+  experiment.data_notes = data.notes;
+  if (data.hidden > 0 || !data.foreign.empty()) {
+    experiment.data_notes.push_back(
+        format("left out: {} hidden entries, {} files that are no pictures", data.hidden, data.foreign.size()));
+  }
   const std::int64_t classes = static_cast<std::int64_t>(data.class_names.size());
   experiment.model = build_model(config, classes, experiment.preprocessing);
   experiment.mix = {.mixup = augment.mixup,
@@ -174,8 +243,9 @@ Config overfit_config(Config config, std::int64_t samples) {
   const std::int64_t steps = !config.is_null("train.max_steps") ? config.integer("train.max_steps") : kMaxSteps;
   set("data.limit_train", JsonValue::integer(samples));
   set("augment.preset", JsonValue::text("none"));
-  for (const char* key : {"augment.flip", "augment.crop_padding", "augment.mixup", "augment.cutmix",
-                          "augment.random_erasing", "augment.randaugment", "augment.repeated"}) {
+  for (const char* key :
+       {"augment.flip", "augment.crop_padding", "augment.mixup", "augment.cutmix", "augment.random_erasing",
+        "augment.randaugment", "augment.repeated", "augment.resized_crop"}) {
     set(key, JsonValue());
   }
   for (const char* key :

@@ -10,6 +10,7 @@
 #include "apps/training/config.h"
 #include "data/augment.h"
 #include "data/catalog.h"
+#include "data/loader.h"
 #include "data/mix.h"
 #include "models/optim/optimizer.h"
 #include "models/optim/schedule.h"
@@ -24,6 +25,9 @@ struct Experiment {
   AugmentOptions augment;       // of training, per image
   MixOptions mix;               // of training, per batch
   std::string data_fingerprint;
+  std::vector<std::string> data_notes;     // what was odd about the data's files, for people
+  std::int64_t repeats = 1;                // views of each sample in a row
+  BadSample bad_sample = BadSample::stop;  // in training: stop or replace; an evaluation drops instead of replacing
   std::unique_ptr<Model> model;
   std::unique_ptr<Model> average;  // where train.ema_decay > 0: holds the averaged weights
 };
@@ -32,6 +36,13 @@ struct Experiment {
 // the default, which would do nothing.
 void refuse_unavailable(const Config& config);
 DataOptions data_options(const Config& config);
+// How evaluation sees the data: the data's own size, or model.image_size where pictures can be resized to it.
+Preprocessing make_preprocessing(const Config& config, const DataParts& data);
+// The loader of training samples, with batch size, order, augmentation and seed as configured; rank 0 of 1, no workers,
+// epochs without end.
+LoaderOptions training_loader(const Config& config, const Experiment& experiment);
+// What an evaluation does with a picture that can't be used.
+BadSample bad_sample_in_evaluation(const Config& config);
 // `classes` and `input` (channels, height, width) come from the data, and fill keys that the configuration leaves open.
 ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input);
 // Throws what open_data and create_model throw; ConfigError where data and model do not fit (image size, channels).

@@ -23,12 +23,12 @@ Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
       ema_(experiment_.average
                ? std::make_unique<Ema>(*experiment_.average, *experiment_.model, config.number("train.ema_decay"))
                : nullptr),
-      loader_(experiment_.train, {.sampler = {.batch_size = config.integer("train.batch_size"),
-                                              .drop_last = config.flag("train.drop_last"),
-                                              .seed = config.seed("seed")},
-                                  .workers = workers,
-                                  .epochs = 0,
-                                  .transform = ImageTransform(experiment_.augment)}),
+      loader_(experiment_.train,
+              [&] {
+                LoaderOptions options = training_loader(config, experiment_);
+                options.workers = workers;
+                return options;
+              }()),
       steps_per_epoch_(optimizer_steps(loader_.batches_per_epoch(), config.integer("train.accumulate"))),
       total_steps_(run_length(config, steps_per_epoch_).steps),
       schedule_(build_schedule(config, steps_per_epoch_)),

@@ -107,6 +107,7 @@ struct Trainer::Run {
   TrainResult finish(const Trainer& trainer, bool done);
   std::optional<TrainResult> earlier_result() const;
   EvalResult measure(std::shared_ptr<const Dataset> part) const;
+  void check_labels(const EvalResult& result);
 
   void say(const std::string& line) {
     if (options.progress.active()) {
@@ -127,7 +128,8 @@ struct Trainer::Run {
 
   Clock clock;
   std::string lr_change;  // what an allowed change of the configuration does to the learning rate, for people
-  bool full_marks = false, ran = false;
+  bool full_marks = false, ran = false, labels_doubted = false;
+  double last_loss = 0;  // of the last train row
   TrainStepOptions step_options;
   Precision precision = Precision::f32;
 };
@@ -153,15 +155,12 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   if (experiment.average)
     ema = std::make_unique<Ema>(*experiment.average, *experiment.model, config.number("train.ema_decay"));
   const std::uint64_t seed = config.seed("seed");
-  loader = std::make_unique<Loader>(experiment.train,
-                                    LoaderOptions{.sampler = {.batch_size = config.integer("train.batch_size"),
-                                                              .drop_last = config.flag("train.drop_last"),
-                                                              .seed = seed,
-                                                              .rank = communicator.rank(),
-                                                              .world = communicator.world()},
-                                                  .workers = static_cast<int>(config.integer("data.workers")),
-                                                  .epochs = 0,
-                                                  .transform = ImageTransform(experiment.augment)});
+  LoaderOptions loading = training_loader(config, experiment);
+  loading.sampler.rank = communicator.rank();
+  loading.sampler.world = communicator.world();
+  loading.workers = static_cast<int>(config.integer("data.workers"));
+  loader = std::make_unique<Loader>(experiment.train, std::move(loading));
+  info.state.batches_per_epoch = loader->batches_per_epoch();
   step_options = {.seed = seed,
                   .accumulate = config.integer("train.accumulate"),
                   .clip_grad = config.number("train.clip_grad"),
@@ -183,6 +182,7 @@ void Trainer::Run::load() {
     check_same_run(old, config, info.data_fingerprint, options.allow_change, lr_change);
     load_checkpoint(*checkpoint, old, *experiment.model, *optimizer, ema.get());
     info.state = old.state;
+    info.state.batches_per_epoch = loader->batches_per_epoch();
   } else if (!options.init.empty()) {
     load_weights(*experiment.model, options.init);
     if (ema) ema->import_state(experiment.model->state(), 0);
@@ -234,6 +234,12 @@ void Trainer::Run::report_start() {
   say(describe(optimizer->groups()));
   say(format("data       {} training, {} validation, {} test images", experiment.train->size(),
              experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0));
+  for (std::size_t i = 0; i < std::min<std::size_t>(experiment.data_notes.size(), 10); ++i) {
+    say("note       " + experiment.data_notes[i]);
+  }
+  if (experiment.data_notes.size() > 10) {
+    say(format("note       and {} more; --check-data lists them", experiment.data_notes.size() - 10));
+  }
   say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
              to_string(precision)));
   say(
@@ -327,7 +333,8 @@ void Trainer::Run::write_train_row(const StepResult& step, double lr) {
   RunningMeans& means = info.state.since_row;
   MetricsRow row("train");
   row.add("step", info.state.step).add("epoch", epoch_at(info.state.position));
-  row.add("loss", means.loss_sum / static_cast<double>(means.steps)).add("lr", lr).add("grad_norm", step.grad_norm);
+  last_loss = means.loss_sum / static_cast<double>(means.steps);
+  row.add("loss", last_loss).add("lr", lr).add("grad_norm", step.grad_norm);
   if (means.counted > 0)
     row.add("top1", 100.0 * static_cast<double>(means.correct) / static_cast<double>(means.counted));
   row.add("samples_per_s", static_cast<double>(clock.samples) / elapsed);
@@ -363,7 +370,22 @@ EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part) const {
   return evaluate(average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
                   {.batch_size = config.integer("train.batch_size"),
                    .workers = static_cast<int>(config.integer("data.workers")),
-                   .precision = precision});
+                   .precision = precision,
+                   .bad_sample = bad_sample_in_evaluation(config)});
+}
+
+// Labels of val that do not belong to its pictures look just so: the loss falls, and val stays at chance.
+void Trainer::Run::check_labels(const EvalResult& result) {
+  constexpr std::int64_t kFewClasses = 10;
+  const std::int64_t classes = experiment.model->num_classes();
+  if (labels_doubted || options.overfit || classes < kFewClasses || !(last_loss > 0)) return;
+  const bool learned = last_loss < 0.6 * std::log(static_cast<double>(classes));
+  if (!learned || result.top1 >= 150.0 / static_cast<double>(classes)) return;
+  labels_doubted = true;
+  say(
+      format("warning    top-1 on val is {:.2f} % (chance is {:.2f} %) while the training loss has fallen to {:.2f}: "
+             "the labels of val may not be those of train",
+             result.top1, 100.0 / static_cast<double>(classes), last_loss));
 }
 
 bool Trainer::Run::evaluate_now(const Trainer& trainer) {
@@ -382,6 +404,7 @@ bool Trainer::Run::evaluate_now(const Trainer& trainer) {
   log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
   say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} %{}", eval.epoch, eval.step, eval.result.loss,
              eval.result.top1, eval.best ? "  best" : ""));
+  check_labels(eval.result);
   if (trainer.on_eval) trainer.on_eval(eval);
   return eval.best;
 }
@@ -392,8 +415,8 @@ void Trainer::Run::probe_now() {
     Loader images(experiment.train,
                   {.sampler = {.batch_size = std::min(config.integer("probe.samples"), experiment.train->size()),
                                .shuffle = false},
-                   .transform = ImageTransform(
-                       {.mean = experiment.preprocessing.mean, .stddev = experiment.preprocessing.stddev})});
+                   .bad_sample = experiment.bad_sample,
+                   .transform = evaluation_transform(experiment.preprocessing)});
     probe_images = images.next()->images;
   }
   const double epoch = epoch_at(info.state.position);
@@ -446,6 +469,10 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   MetricsRow row("end");
   row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));
   row.add("seconds", result.seconds);
+  if (const std::int64_t bad = loader->bad_samples(); bad > 0) {
+    row.add("bad_images", bad);
+    say(format("warning    {} training pictures could not be used and were replaced by others", bad));
+  }
   log.write(row);
   log.sync();
   if (!log.trouble().empty())

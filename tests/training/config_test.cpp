@@ -314,9 +314,14 @@ TEST_CASE("augmentation: the preset, then single switches") {
   const AugmentSettings full =
       augment_settings(with({"augment.preset=full", "augment.randaugment=false", "augment.random_erasing=0"}));
   CHECK(full.cutmix == 1);
-  CHECK_THROWS_WITH_AS(augment_settings(with({"augment.randaugment=true"})),
-                       "[config] augment.randaugment is not there yet; expected false", ConfigError);
-  CHECK_THROWS_AS(augment_settings(with({"augment.preset=full"})), ConfigError);
+  CHECK_FALSE(full.randaugment);
+  CHECK(full.random_erasing == 0);
+  const AugmentSettings whole = augment_settings(with({"augment.preset=full", "augment.repeated=3"}));
+  CHECK((whole.resized_crop && whole.randaugment && whole.flip));
+  CHECK((whole.random_erasing == 0.25 && whole.mixup == 0.8 && whole.cutmix == 1 && whole.crop_padding == 0));
+  CHECK((whole.repeated == 3 && whole.crop_scale == std::array<double, 2>{0.08, 1}));
+  CHECK_THROWS_WITH_AS(augment_settings(with({"augment.crop_scale=[0.5, 0.2]"})),
+                       "[config] augment.crop_scale: [0.5, 0.2]; expected the smaller share first", ConfigError);
 }
 
 TEST_CASE("--config: a file, a preset by its bare name, or an error that says what was tried") {

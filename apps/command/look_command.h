@@ -1,0 +1,20 @@
+// What the training programs do besides training: look at the data, evaluate, predict.
+//
+// Where this stands: program code over apps/training; train_command.cpp parses the flags.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/training/config.h"
+
+namespace polygrad {
+
+// --check-data: prints the report. DataError (exit 3) where pictures can't be used and data.on_bad_image is stop.
+void check_data_command(const Config& config);
+// --contact-sheet FILE.png
+void contact_sheet_command(const Config& config, const std::string& file, bool quiet);
+// --predict IMAGE... --checkpoint C: for each image its path, then a line for each of the five most probable classes.
+void predict_command(const std::string& checkpoint, const std::vector<std::string>& images);
+
+}  // namespace polygrad

@@ -1,0 +1,67 @@
+#include "apps/training/classifier.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "apps/training/evaluate.h"
+#include "apps/training/experiment.h"
+#include "data/color.h"
+#include "data/decode.h"
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/format.h"
+#include "ops/view.h"
+
+namespace polygrad {
+
+Classifier::Classifier(CheckpointInfo info, std::shared_ptr<const Model> model)
+    : info_(std::move(info)), model_(std::move(model)) {}
+
+Classifier Classifier::load(const std::string& checkpoint, const std::string& weights) {
+  const std::string folder = find_checkpoint(checkpoint);
+  CheckpointInfo info = read_checkpoint_info(folder);
+  std::unique_ptr<Model> model =
+      build_model(info.config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
+  load_checkpoint_weights(folder, weights.empty() ? info.config.text("eval.weights") : weights, *model);
+  return Classifier(std::move(info), std::move(model));
+}
+
+Tensor Classifier::logits(const Tensor& images) const {
+  const NoGradGuard no_grad;
+  return model_->forward(images).to(DType::f32).contiguous();
+}
+
+std::vector<ClassScore> Classifier::predict(const Tensor& image, std::int64_t top) const {
+  Tensor prepared = image;
+  if (image.defined() && image.dim() == 3 && image.dtype() == DType::u8) {
+    if (info_.preprocessing.channels == 1) prepared = to_grey(image);
+    if (info_.preprocessing.channels == 3) prepared = grey_to_rgb(image);
+  }
+  Generator unused;
+  prepared = evaluation_transform(info_.preprocessing)(prepared, unused);
+  Shape shape = prepared.shape();
+  shape.insert(0, 1);
+  const Tensor row = logits(reshape(prepared, shape));
+  const std::int64_t classes = row.size(1);
+  const std::vector<double> probability = probabilities(row.data<float>(), classes);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(classes));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return probability[static_cast<std::size_t>(a)] > probability[static_cast<std::size_t>(b)];
+  });
+  std::vector<ClassScore> scores;
+  for (std::int64_t i = 0; i < std::min(top, classes); ++i) {
+    const std::int64_t k = order[static_cast<std::size_t>(i)];
+    const auto at = static_cast<std::size_t>(k);
+    // A model may have more outputs than the data had classes.
+    scores.push_back(
+        {at < info_.class_names.size() ? info_.class_names[at] : format("class {}", k), k, probability[at]});
+  }
+  return scores;
+}
+
+std::vector<ClassScore> Classifier::predict(const std::string& path, std::int64_t top) const {
+  return predict(read_image(path, {.exif = info_.preprocessing.exif}), top);
+}
+
+}  // namespace polygrad

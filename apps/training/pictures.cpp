@@ -1,0 +1,135 @@
+#include "apps/training/pictures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "data/mix.h"
+#include "data/png.h"
+#include "engine/error.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace {
+
+Tensor white(std::int64_t height, std::int64_t width) {
+  TensorOptions options;
+  options.dtype = DType::u8;
+  Tensor picture = Tensor::empty(Shape{3, height, width}, options);
+  std::memset(picture.data<std::uint8_t>(), 255, static_cast<std::size_t>(picture.numel()));
+  return picture;
+}
+
+void fill(Tensor& picture, std::int64_t top, std::int64_t left, std::int64_t height, std::int64_t width,
+          const std::uint8_t (&color)[3]) {
+  for (std::int64_t c = 0; c < 3; ++c) {
+    for (std::int64_t y = top; y < top + height; ++y) {
+      std::uint8_t* row = picture.data<std::uint8_t>() + (c * picture.size(1) + y) * picture.size(2) + left;
+      std::fill(row, row + width, color[c]);
+    }
+  }
+}
+
+// The text's beginning that fits into `width` pixels.
+std::string fitting(std::string text, std::int64_t width, std::int64_t scale) {
+  while (!text.empty() && text_width(text) * scale > width) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vector<std::string>& names) {
+  const auto classes = static_cast<std::int64_t>(names.size());
+  constexpr std::int64_t kMargin = 8, kSide = 640, kNamed = 40, kLargestCell = 24, kTitle = 2 * kTextHeight;
+  const std::int64_t cell = std::clamp<std::int64_t>(kSide / std::max<std::int64_t>(classes, 1), 2, kLargestCell);
+  const bool named = classes <= kNamed && cell >= kTextHeight;
+  std::int64_t left = kMargin;
+  if (named) {
+    for (const std::string& name : names)
+      left = std::max(left, kMargin + 4 + std::min<std::int64_t>(text_width(name), 200));
+  }
+  const std::int64_t side = classes * cell, top = kMargin + kTitle;
+  const std::string title = "rows: labels, columns: predicted, dark: often";
+  Tensor picture = white(top + side + kMargin, std::max(left + side, kMargin + text_width(title)) + kMargin);
+  draw_text(picture, title, kMargin, kMargin, 1, 0, 0, 0);
+  for (std::int64_t y = 0; y < classes; ++y) {
+    const std::int64_t* row = counts.data() + y * classes;
+    std::int64_t sum = 0;
+    for (std::int64_t x = 0; x < classes; ++x) sum += row[x];
+    if (named) {
+      draw_text(picture, fitting(names[static_cast<std::size_t>(y)], 200, 1), top + y * cell + (cell - 7) / 2, kMargin,
+                1, 0, 0, 0);
+    }
+    for (std::int64_t x = 0; x < classes; ++x) {
+      // The root makes small shares visible; a class without samples is grey.
+      const double shade = sum > 0 ? std::sqrt(static_cast<double>(row[x]) / static_cast<double>(sum)) : 0;
+      const auto light = static_cast<std::uint8_t>(std::lround(255 * (1 - shade)));
+      const auto blue = static_cast<std::uint8_t>(std::lround(255 - 115 * shade));
+      if (sum > 0) {
+        fill(picture, top + y * cell, left + x * cell, cell, cell, {light, light, blue});
+      } else {
+        fill(picture, top + y * cell, left + x * cell, cell, cell, {230, 230, 230});
+      }
+    }
+  }
+  // The border, where the cells end.
+  for (const std::int64_t y : {top - 1, top + side}) fill(picture, y, left - 1, 1, side + 2, {0, 0, 0});
+  for (const std::int64_t x : {left - 1, left + side}) fill(picture, top, x, side, 1, {0, 0, 0});
+  return picture;
+}
+
+Tensor contact_sheet(const Config& config, const Experiment& experiment, std::int64_t images) {
+  Loader loader(experiment.train, training_loader(config, experiment));
+  std::optional<Batch> batch = loader.next();
+  if (!batch || batch->size() == 0) throw DataError("[contact_sheet] no training picture");
+  const std::int64_t size = batch->size();
+  MixPlan plan;
+  if (experiment.mix.enabled()) {
+    Generator generator = mix_generator(config.seed("seed"), 0, 0);
+    plan = draw_mix(experiment.mix, batch->images.size(2), batch->images.size(3), generator);
+    mix_images(batch->images, plan);
+  }
+  const std::int64_t shown = std::min(images, size), channels = batch->images.size(1);
+  const std::int64_t height = batch->images.size(2), width = batch->images.size(3);
+  constexpr std::int64_t kGap = 6, kLines = 2, kSmallestWidth = 96;
+  const std::int64_t scale = std::max<std::int64_t>(1, (kSmallestWidth + width - 1) / width);
+  const std::int64_t columns = std::min<std::int64_t>(8, shown), rows = (shown + columns - 1) / columns;
+  const std::int64_t cell_width = width * scale + kGap, cell_height = height * scale + kLines * kTextHeight + kGap;
+  Tensor sheet = white(rows * cell_height + kGap, columns * cell_width + kGap);
+
+  const Preprocessing& input = experiment.preprocessing;
+  const auto number = [](const std::vector<double>& numbers, std::int64_t c, double otherwise) {
+    return numbers.empty() ? otherwise : numbers[numbers.size() == 1 ? 0 : static_cast<std::size_t>(c)];
+  };
+  const std::int64_t* labels = batch->labels.data<std::int64_t>();
+  const std::vector<std::string>& names = experiment.train->class_names();
+  for (std::int64_t i = 0; i < shown; ++i) {
+    const std::int64_t top = kGap + i / columns * cell_height, left = kGap + i % columns * cell_width;
+    for (std::int64_t c = 0; c < 3; ++c) {
+      const std::int64_t from_channel = channels == 1 ? 0 : c;
+      const float* from = batch->images.data<float>() + (i * channels + from_channel) * height * width;
+      const double mean = number(input.mean, from_channel, 0), stddev = number(input.stddev, from_channel, 1);
+      for (std::int64_t y = 0; y < height * scale; ++y) {
+        std::uint8_t* row = sheet.data<std::uint8_t>() + (c * sheet.size(1) + top + y) * sheet.size(2) + left;
+        for (std::int64_t x = 0; x < width * scale; ++x) {
+          const double value = static_cast<double>(from[y / scale * width + x / scale]) * stddev + mean;
+          row[x] = static_cast<std::uint8_t>(std::lround(255 * std::clamp(value, 0.0, 1.0)));
+        }
+      }
+    }
+    const std::string& own = names[static_cast<std::size_t>(labels[i])];
+    const std::string& other = names[static_cast<std::size_t>(labels[size - 1 - i])];
+    const bool mixed = plan.lambda < 1 && own != other;
+    const std::int64_t text_top = top + height * scale + 2;
+    const std::string first = mixed ? format("{:.2f} {}", plan.lambda, own) : own;
+    draw_text(sheet, fitting(first, width * scale, 1), text_top, left, 1, 0, 0, 0);
+    if (mixed) {
+      const std::string second = format("{:.2f} {}", 1 - plan.lambda, other);
+      draw_text(sheet, fitting(second, width * scale, 1), text_top + kTextHeight, left, 1, 0, 0, 0);
+    }
+  }
+  return sheet;
+}
+
+}  // namespace polygrad
