@@ -55,4 +55,12 @@ struct LadderOptions {
 // A line for each rung.
 std::vector<std::string> run_ladder(const LadderOptions& options, const Common& common);
 
+struct LoaderBenchOptions {
+  std::string data;  // a folder of pictures, as image_folder or Tiny-ImageNet lay them out
+  int workers = 2;
+  std::int64_t image = 64, batch = 256;
+  std::int64_t samples = 4096;  // at most so many pictures, spread over the set
+};
+std::string run_loader(const LoaderBenchOptions& options, const Common& common);
+
 }  // namespace polygrad::bench

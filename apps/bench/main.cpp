@@ -23,6 +23,7 @@ struct CommandLine {
   bench::VitStepOptions vit_step;
   bench::OpOptions op;
   bench::LadderOptions ladder;
+  bench::LoaderBenchOptions loader;
   int threads = 0;
   std::string device = "auto", log_level = "warning";
 };
@@ -108,6 +109,28 @@ void add_ladder(CLI::App& app, CommandLine& line) {
   sub->add_option("--name", line.ladder.name, "attention, layer_norm")->capture_default_str()->group(kHow);
 }
 
+void add_loader(CLI::App& app, CommandLine& line) {
+  bench::LoaderBenchOptions& options = line.loader;
+  CLI::App* sub = add_bench(app, "loader", "pictures a second: read, decode, resize, augment, and whole batches", line);
+  sub->add_option("--data", options.data, "a folder of pictures: train/CLASS/*, or CLASS/*")->group(kShape);
+  sub->add_option("--image", options.image, "height and width they are resized to")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->group(kShape);
+  sub->add_option("--batch", options.batch, "pictures of a batch")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(kShape);
+  sub->add_option("--samples", options.samples, "at most so many pictures")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(kShape);
+  sub->add_option("--workers", options.workers, "threads of the loader; 0: none")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group(kMachine);
+}
+
 void set_log_level(const std::string& name) {
   const std::vector<std::string> names = {"debug", "info", "warning", "error"};
   const auto found = std::find(names.begin(), names.end(), name);
@@ -149,6 +172,7 @@ int run(int argc, char** argv) {
   add_op(app, line);
   add_ops(app, line);
   add_ladder(app, line);
+  add_loader(app, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -165,6 +189,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("vit_step")) lines = {run_vit_step(line.vit_step, line.common)};
   if (app.got_subcommand("op") || app.got_subcommand("ops")) lines = run_op(line.op, line.common);
   if (app.got_subcommand("ladder")) lines = run_ladder(line.ladder, line.common);
+  if (app.got_subcommand("loader")) lines = {run_loader(line.loader, line.common)};
   for (const std::string& one : lines) std::printf("%s\n", one.c_str());
   return static_cast<int>(ExitCode::done);
 }

@@ -155,3 +155,17 @@ TEST_CASE("Tiny-ImageNet in its own layout: a first loss at chance, and each pic
   CHECK(rows == 2000);
   CHECK(right == rows);
 }
+
+TEST_CASE("polygrad_bench loader measures each stage") {
+  const TemporaryFolder folder;
+  for (int kind = 0; kind < 3; ++kind) write_class(folder / ("set/" + std::to_string(kind)), kind, 4);
+  const Outcome outcome = run_program(
+      "polygrad_bench", {"loader", "--data", folder / "set", "--workers", "2", "--image", "16", "--pairs", "1"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  for (const char* key : {"\"bench\":\"loader\"", "\"images\":12", "read_per_s", "decode_per_s", "resize_per_s",
+                          "augment_per_s", "batch_per_s", "\"workers\":2"}) {
+    CHECK_MESSAGE(contains(outcome.out, key), outcome.out);
+  }
+  CHECK(run_program("polygrad_bench", {"loader"}).code == 2);
+  CHECK(run_program("polygrad_bench", {"loader", "--data", folder / "none"}).code == 3);
+}
