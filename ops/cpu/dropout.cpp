@@ -13,8 +13,8 @@
 namespace polygrad {
 namespace {
 
-constexpr std::int64_t kBlock = 256;    // elements whose words are drawn together; a multiple of 4
-constexpr std::int64_t kChunk = 16384;  // elements of a chunk; a multiple of kBlock
+constexpr std::int64_t kBlock = 4 * philox::kDraws;  // elements whose words are drawn together
+constexpr std::int64_t kChunk = 16384;               // elements of a chunk; a multiple of kBlock
 
 // A tensor as samples of `length` elements each.
 struct Samples {
@@ -36,15 +36,29 @@ void dispatch_stored(DType dtype, const F& f) {
   dtype == DType::bf16 ? f(BFloat16()) : dispatch_floating(dtype, f);
 }
 
-// The words of elements first ... first + count - 1 of a sample, in whole groups of 4; first is a multiple of 4.
+// The words of elements first ... first + count - 1 of a sample; first is a multiple of 4. More may be drawn, up to a
+// block, where that costs less than to draw one by one.
 void draw_block(const DropoutStream& stream, std::int64_t sample, std::int64_t first, std::int64_t count,
-                std::uint32_t* words) {
+                std::uint32_t (&words)[kBlock]) {
   const auto low = static_cast<std::uint32_t>(sample), high = static_cast<std::uint32_t>(sample >> 32);
   const auto group = static_cast<std::uint32_t>(first / 4);
+  if (count > kBlock / 4) {
+    return philox::draw_many(stream.seed, philox::Domain::dropout, group, low, high, stream.offset, words);
+  }
   const auto groups = static_cast<std::uint32_t>((count + 3) / 4);
   for (std::uint32_t i = 0; i < groups; ++i) {
     const philox::Words drawn = philox::draw(stream.seed, philox::Domain::dropout, group + i, low, high, stream.offset);
     for (std::uint32_t lane = 0; lane < 4; ++lane) words[4 * i + lane] = drawn.w[lane];
+  }
+}
+
+// y = x·scale, or 0 where the word says so.
+template <class T, class Computed>
+void drop_words(const std::uint32_t* __restrict words, std::uint32_t threshold, const T* __restrict x, Computed scale,
+                T* __restrict y, std::int64_t count) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Computed kept = load(x[j]) * scale;  // read in any case, so that there is no branch
+    store((words[j] >> 8) < threshold ? Computed(0) : kept, y[j]);
   }
 }
 
@@ -75,9 +89,7 @@ void dropout(Workspace&, const TensorRef& x, const DropoutStream& stream, const 
       for (std::int64_t block = first; block < end; block += kBlock) {
         const std::int64_t count = std::min(kBlock, end - block);
         draw_block(stream, stream.first_sample + row, block, count, words);
-        for (std::int64_t j = 0; j < count; ++j) {
-          store((words[j] >> 8) < stream.threshold ? Computed(0) : load(from[block + j]) * scale, to[block + j]);
-        }
+        drop_words(words, stream.threshold, from + block, scale, to + block, count);
       }
     });
   });

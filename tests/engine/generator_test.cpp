@@ -71,6 +71,17 @@ TEST_CASE("Philox4x32-10 gives the known answers of its authors") {
         W{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
+TEST_CASE("Philox: many draws side by side are the draws one by one, also where the counter runs over") {
+  for (const std::uint32_t first : {0u, 77u, 0xffffffe0u}) {
+    std::uint32_t many[4 * philox::kDraws];
+    philox::draw_many(0x299f31d0a4093822, philox::Domain::dropout, first, 5, 6, 7, many);
+    for (std::uint32_t i = 0; i < philox::kDraws; ++i) {
+      const philox::Words one = philox::draw(0x299f31d0a4093822, philox::Domain::dropout, first + i, 5, 6, 7);
+      for (std::uint32_t k = 0; k < 4; ++k) CHECK(many[4 * i + k] == one.w[k]);
+    }
+  }
+}
+
 TEST_CASE("two purposes never share numbers") {
   std::set<std::array<std::uint32_t, 4>> seen;
   using philox::Domain;

@@ -123,6 +123,18 @@ TEST_CASE("the backward draws the forward's mask again") {
   CHECK(same_bits(x.grad(), ones({40, 50})));
 }
 
+TEST_CASE("what an element draws does not depend on how many follow it in its sample") {
+  const auto mask = [](std::int64_t length) {
+    Generator generator(3);
+    return dropout(ones({2, length}), 0.3, generator);
+  };
+  const Tensor longest = mask(17000);
+  for (const std::int64_t length : {1, 3, 4, 64, 65, 255, 256, 257, 300, 1000, 16385}) {
+    CAPTURE(length);
+    CHECK(same_bits(mask(length), slice(longest, 1, 0, length).contiguous()));
+  }
+}
+
 TEST_CASE("micro-batches draw what the one batch draws") {
   const Tensor x = randn({10, 37});
   Generator whole(9, 4);
