@@ -9,6 +9,7 @@
 #include "engine/math.h"
 #include "engine/parallel.h"
 #include "ops/cpu/floating.h"
+#include "ops/cpu/lanes.h"
 
 namespace polygrad {
 namespace {
@@ -74,16 +75,14 @@ struct ClassWeights {
   }
 };
 
-// Row losses in row order: as they are, or their sum.
+// Row losses: as they are, or their sum.
 template <class T>
 void write_losses(const double* losses, std::int64_t rows, const LossReduction& reduction, double divisor, T* y) {
   if (!reduction.reduce) {
     for (std::int64_t row = 0; row < rows; ++row) y[row] = static_cast<T>(losses[row]);
     return;
   }
-  double total = 0;
-  for (std::int64_t row = 0; row < rows; ++row) total += losses[row];
-  y[0] = static_cast<T>(total / divisor);
+  y[0] = static_cast<T>(lanes::sum(losses, rows) / divisor);
 }
 
 void cross_entropy(Workspace& workspace, const TensorRef& logits, const TensorRef& target,
@@ -172,6 +171,15 @@ double soft_target(T given, double smoothing, double spread, double weight) {
   return ((1 - smoothing) * static_cast<double>(given) + spread) * weight;
 }
 
+// mass·e^log_p - wanted. Where a prediction is nearly sure, what both have in common cancels first, and what is left is
+// formed from e^log_p - 1.
+template <class T>
+POLYGRAD_INLINE double surplus(T log_p, double mass, double wanted) {
+  const double sure = mass * static_cast<double>(math::expm1(log_p)) + (mass - wanted);
+  const double unsure = mass * static_cast<double>(math::exp(log_p)) - wanted;
+  return log_p > T(-0.5) ? sure : unsure;
+}
+
 double row_divisor(const Rows& rows, const LossReduction& reduction) {
   return reduction.average ? static_cast<double>(std::max<std::int64_t>(1, rows.count())) : 1;
 }
@@ -228,9 +236,8 @@ void cross_entropy_soft_backward(Workspace& workspace, const TensorRef& gy, cons
           }
           for (std::int64_t k = 0; k < rows.classes; ++k) {
             const double wanted = soft_target(t[k * stride], terms.label_smoothing, spread, weights.weight[k]);
-            // In f64, where a sure prediction cancels its target.
-            const double p = std::exp(static_cast<double>(x[k * stride]) - lse);
-            to[k * stride] = static_cast<T>((mass * p - wanted) * scale);
+            const T log_p = static_cast<T>(static_cast<double>(x[k * stride]) - lse);
+            to[k * stride] = static_cast<T>(surplus(log_p, mass, wanted) * scale);
           }
         }
       });

@@ -40,11 +40,15 @@ void softmax_backward_row(const T* __restrict g, const T* __restrict y, T* __res
   for (std::int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - mean);
 }
 
-// dx = g - e^y·Σg, in f64, where a sure prediction cancels its target.
-template <class T>
-T log_softmax_gradient(T g, T y, double total) {
-  return static_cast<T>(static_cast<double>(g) - math::exp(static_cast<double>(y)) * total);
+// dx = g - e^y·Σg. Where a prediction is nearly sure, what its target and its e^y have in common cancels first, and
+// what is left is formed from e^y - 1.
+POLYGRAD_INLINE float log_softmax_gradient(float g, float y, double total) {
+  const float sum = static_cast<float>(total);
+  const float sure = math::fma(math::expm1(y), -sum, static_cast<float>(static_cast<double>(g) - total));
+  const float unsure = math::fma(math::exp(y), -sum, g);
+  return y > -0.5f ? sure : unsure;
 }
+POLYGRAD_INLINE double log_softmax_gradient(double g, double y, double total) { return g - math::exp(y) * total; }
 
 template <class T>
 void log_softmax_backward_row(const T* __restrict g, const T* __restrict y, T* __restrict dx, std::int64_t n) {
