@@ -2,7 +2,8 @@
 //
 // A job lives on its caller's stack. Workers join it under the pool's mutex and leave it under the same mutex, and the
 // caller returns only when nobody is left in it. Chunks are claimed by an atomic counter, so who computes a chunk is a
-// matter of timing; what a chunk computes is not.
+// matter of timing; what a chunk computes is not. A training step has hundreds of short calls, and to wake a thread
+// that sleeps takes as long as a short one: whoever waits looks for a while before going to sleep.
 #include "engine/parallel.h"
 
 #include <pthread.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -36,6 +38,40 @@ struct CountedWork {
   ~CountedWork() { detail::chunks_end(begin); }
 };
 
+constexpr std::chrono::microseconds kLook{100};  // a few times what waking costs
+
+POLYGRAD_INLINE void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Waits for `done` without sleeping, for a while; it may hold or not afterwards. Whoever else wants this core gets it:
+// on a machine with other work that may be the very thread that is waited for.
+template <class Done>
+void look_for(const Done& done) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return;
+      pause();
+    }
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < end);
+}
+
+// Moves the calling thread, a worker, to another core that it may use; it may come back.
+void leave_core(int core) {
+  cpu_set_t allowed;
+  if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<std::size_t>(core), &others);
+  if (CPU_COUNT(&others) == 0 || CPU_COUNT(&others) == CPU_COUNT(&allowed)) return;
+  if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 struct Job {
   Job(RangeFunction f, std::int64_t first, std::int64_t last, std::int64_t chunk_size, std::int64_t chunk_count,
       int helper_count)
@@ -45,7 +81,7 @@ struct Job {
   std::int64_t begin, end, grain, chunks;
   int helpers_allowed;
   detail::WorkCounter* counter = detail::work_counter();  // helpers work on the caller's account
-  int helpers = 0;                                        // guarded by the pool's mutex
+  std::atomic<int> helpers{0};                            // written under the pool's mutex
   std::atomic<std::int64_t> next{0};
   std::mutex error_mutex;
   std::int64_t error_chunk = -1;
@@ -91,6 +127,8 @@ class Pool {
       const std::lock_guard lock(mutex_);
       while (workers_ < job.helpers_allowed && start_worker()) ++workers_;
       jobs_.push_back(&job);
+      posted_.fetch_add(1, std::memory_order_release);
+      poster_core_.store(sched_getcpu(), std::memory_order_relaxed);
     }
     if (job.helpers_allowed == 1) {
       work_available_.notify_one();
@@ -102,6 +140,12 @@ class Pool {
     inside_parallel = false;
     std::unique_lock lock(mutex_);
     jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &job));
+    if (job.helpers == 0) return;
+    if (looks()) {
+      lock.unlock();
+      look_for([&] { return job.helpers.load(std::memory_order_acquire) == 0; });
+      lock.lock();
+    }
     job_left_.wait(lock, [&] { return job.helpers == 0; });
   }
 
@@ -116,21 +160,32 @@ class Pool {
     }
   }
 
+  // Only where each of them has a core: elsewhere one that looks keeps another from working. Under the mutex.
+  bool looks() const { return workers_ < default_num_threads(); }
+
+  // A job that takes another helper, or none. Under the mutex.
+  Job* open_job() const {
+    for (Job* job : jobs_) {
+      if (job->helpers < job->helpers_allowed && job->next.load(std::memory_order_relaxed) < job->chunks) return job;
+    }
+    return nullptr;
+  }
+
   void work() {
     inside_parallel = true;  // whatever a chunk calls runs serially in this thread
     std::unique_lock lock(mutex_);
     for (;;) {
-      Job* job = nullptr;
-      work_available_.wait(lock, [&] {
-        for (Job* candidate : jobs_) {
-          if (candidate->helpers < candidate->helpers_allowed &&
-              candidate->next.load(std::memory_order_relaxed) < candidate->chunks) {
-            job = candidate;
-            return true;
-          }
-        }
-        return false;
-      });
+      Job* job = open_job();
+      if (!job && looks()) {
+        const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
+        lock.unlock();
+        const int core = poster_core_.load(std::memory_order_relaxed);
+        if (core == sched_getcpu()) leave_core(core);
+        look_for([&] { return posted_.load(std::memory_order_acquire) != seen; });
+        lock.lock();
+        job = open_job();
+      }
+      if (!job) work_available_.wait(lock, [&] { return (job = open_job()) != nullptr; });
       ++job->helpers;
       lock.unlock();
       detail::set_work_counter(job->counter);
@@ -143,6 +198,8 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable work_available_, job_left_;
   std::deque<Job*> jobs_;
+  std::atomic<std::uint64_t> posted_{0};  // jobs so far
+  std::atomic<int> poster_core_{-1};      // where the last one came from
   int workers_ = 0;
 };
 
