@@ -140,6 +140,7 @@ void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options)
   check_number(op, "beta2", options.beta2, options.beta2 >= 0 && options.beta2 < 1, "0 <= beta2 < 1");
   check_number(op, "eps", options.eps, at_least_zero(options.eps), "a number >= 0");
   check_number(op, "weight_decay", options.weight_decay, at_least_zero(options.weight_decay), "a number >= 0");
+  check_number(op, "grad_scale", options.grad_scale, at_least_zero(options.grad_scale), "a number >= 0");
   if (tensors.empty()) return;
   std::vector<Tensor> gradients;  // keeps contiguous copies alive
   Memory memory;
@@ -169,7 +170,8 @@ void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options)
                              .beta2 = options.beta2,
                              .step_size = options.lr / (1 - std::pow(options.beta1, step)),
                              .root_factor = 1 / std::sqrt(1 - std::pow(options.beta2, step)),
-                             .eps = options.eps};
+                             .eps = options.eps,
+                             .grad_scale = options.grad_scale};
   const Device device = tensors[0].param.device();
   Workspace workspace(device);
   kernel_of(op, device, &OptimStepKernels::adamw)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
@@ -187,6 +189,7 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
   check_number(op, "momentum", options.momentum, at_least_zero(options.momentum), "a number >= 0");
   check_number(op, "dampening", options.dampening, std::isfinite(options.dampening), "a number");
   check_number(op, "weight_decay", options.weight_decay, at_least_zero(options.weight_decay), "a number >= 0");
+  check_number(op, "grad_scale", options.grad_scale, at_least_zero(options.grad_scale), "a number >= 0");
   if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw ValueError(format("[sgd_step] nesterov with momentum {} and dampening {}; expected momentum and no dampening",
                             options.momentum, options.dampening));
@@ -227,7 +230,8 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
                            .dampening = options.dampening,
                            .weight_decay = options.weight_decay,
                            .nesterov = options.nesterov,
-                           .first = options.first};
+                           .first = options.first,
+                           .grad_scale = options.grad_scale};
   const Device device = tensors[0].param.device();
   Workspace workspace(device);
   kernel_of(op, device, &OptimStepKernels::sgd)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
@@ -257,6 +261,11 @@ void scale_(Tensor x, double factor) {
   scale_checked("scale_", tensors, factor);
 }
 
+double clip_factor(double norm, double max_norm) {
+  check_number("clip_factor", "max_norm", max_norm, max_norm > 0, "a number > 0");
+  return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
 double clip_grad_norm(const std::vector<Tensor>& grads, double max_norm) {
   check_number("clip_grad_norm", "max_norm", max_norm, max_norm > 0, "a number > 0");
   std::vector<Tensor> found;
@@ -266,8 +275,8 @@ double clip_grad_norm(const std::vector<Tensor>& grads, double max_norm) {
   // Before the norm says whether they will be written: what is refused must not depend on the numbers.
   check_written("clip_grad_norm", "grads", found);
   const double norm = global_norm(found);
-  const double factor = max_norm / (norm + 1e-6);
-  if (std::isfinite(norm) && factor < 1) scale_checked("clip_grad_norm", found, factor);
+  const double factor = clip_factor(norm, max_norm);
+  if (factor < 1) scale_checked("clip_grad_norm", found, factor);
   return norm;
 }
 

@@ -24,6 +24,7 @@ struct AdamWStep {
   double eps = 1e-8;           // added to the root, not under it
   double weight_decay = 1e-2;  // decoupled: multiplied by lr, kept out of the moments
   std::int64_t step = 1;       // this update's number, from 1
+  double grad_scale = 1;       // g is the gradient times this: clip_factor's, without a pass of its own
 };
 struct AdamWTensors {
   Tensor param, grad, exp_avg, exp_avg_sq;  // one shape and dtype; the moments start at zero
@@ -32,7 +33,8 @@ struct AdamWTensors {
 //     p <- p·(1 - lr·weight_decay)
 //     m <- m + (1 - beta1)·(g - m),   v <- beta2·v + (1 - beta2)·g²
 //     p <- p - lr/(1 - beta1^step) · m / (sqrt(v)/sqrt(1 - beta2^step) + eps)
-// Throws ValueError for a step below 1, betas outside [0, 1), a negative lr, eps or weight_decay, NaN in any of them.
+// Throws ValueError for a step below 1, betas outside [0, 1), a negative lr, eps, weight_decay or
+// grad_scale, NaN in any of them.
 void adamw_step(Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq, const AdamWStep& options);
 void adamw_step(std::span<const AdamWTensors> tensors, const AdamWStep& options);
 
@@ -42,15 +44,16 @@ struct SgdStep {
   double dampening = 0;
   double weight_decay = 0;  // added to the gradient: coupled, as torch's SGD
   bool nesterov = false;
-  bool first = false;  // the momentum buffer holds nothing yet: it becomes g, undampened
+  bool first = false;     // the momentum buffer holds nothing yet: it becomes g, undampened
+  double grad_scale = 1;  // as AdamWStep's
 };
 struct SgdTensors {
   Tensor param, grad, momentum_buffer;  // the buffer may be undefined where momentum is 0
 };
 //     g <- g + weight_decay·p,   b <- momentum·b + (1 - dampening)·g   (first: b <- g)
 //     p <- p - lr·(nesterov: g + momentum·b; momentum: b; else g)
-// Throws ValueError for momentum without a buffer, nesterov without momentum or with dampening, a negative lr, momentum
-// or weight_decay.
+// Throws ValueError for momentum without a buffer, nesterov without momentum or with dampening, a negative lr,
+// momentum, weight_decay or grad_scale.
 void sgd_step(Tensor param, const Tensor& grad, Tensor momentum_buffer, const SgdStep& options);
 void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options);
 
@@ -59,7 +62,10 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options);
 double global_norm(const std::vector<Tensor>& tensors);
 // x <- x·factor; the product is formed in f64.
 void scale_(Tensor x, double factor);
-// Scales all gradients by min(1, max_norm / (norm + 1e-6)) and returns the norm from before. Where that is infinite or
+// What a gradient of this norm must be multiplied by: min(1, max_norm / (norm + 1e-6)), or 1 where the norm is infinite
+// or NaN. ValueError unless max_norm > 0.
+double clip_factor(double norm, double max_norm);
+// Scales all gradients by clip_factor and returns the norm from before. Where that is infinite or
 // NaN they stay as they are: the caller must look (a trainer stops). ValueError unless max_norm > 0.
 double clip_grad_norm(const std::vector<Tensor>& grads, double max_norm);
 

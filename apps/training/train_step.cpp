@@ -139,12 +139,12 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   const ProfilePhase phase("optimizer");
   std::vector<Tensor> gradients = optimizer_.gradients();
   communicator_.sum(gradients);
-  result.grad_norm = options_.clip_grad > 0 ? clip_grad_norm(gradients, options_.clip_grad) : global_norm(gradients);
+  result.grad_norm = global_norm(gradients);
   if (!std::isfinite(result.grad_norm)) {
     diverged(format("the gradient's norm is {}", result.grad_norm), step, schedule, micros, result.samples);
   }
   profile_mark("gradient norm");
-  optimizer_.step(schedule);
+  optimizer_.step(schedule, options_.clip_grad > 0 ? clip_factor(result.grad_norm, options_.clip_grad) : 1);
   profile_mark("update");
   optimizer_.zero_grad();
   profile_mark("zero_grad");

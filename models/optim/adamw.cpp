@@ -14,15 +14,21 @@ AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options)
   }
 }
 
-void AdamW::update(Slot& slot, const Tensor& gradient, double lr, const ScheduleValue& value, double weight_decay) {
-  AdamWStep step;
-  step.lr = lr;
-  step.beta1 = value.beta1.value_or(options_.beta1);
-  step.beta2 = options_.beta2;
-  step.eps = options_.eps;
-  step.weight_decay = weight_decay;
-  step.step = slot.updates;
-  adamw_step(slot.parameter, gradient, slot.parts[0], slot.parts[1], step);
+void AdamW::update(const std::vector<Update>& updates, const ScheduleValue& value, double grad_scale) {
+  for_equal(updates, [&](std::size_t first, std::size_t last) {
+    std::vector<AdamWTensors> tensors;
+    for (std::size_t i = first; i < last; ++i) {
+      const Slot& slot = *updates[i].slot;
+      tensors.push_back({slot.parameter, updates[i].gradient, slot.parts[0], slot.parts[1]});
+    }
+    adamw_step(tensors, {.lr = updates[first].lr,
+                         .beta1 = value.beta1.value_or(options_.beta1),
+                         .beta2 = options_.beta2,
+                         .eps = options_.eps,
+                         .weight_decay = updates[first].weight_decay,
+                         .step = updates[first].slot->updates,
+                         .grad_scale = grad_scale});
+  });
 }
 
 }  // namespace polygrad

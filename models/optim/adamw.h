@@ -22,7 +22,7 @@ class AdamW : public Optimizer {
   explicit AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options = {});
 
  private:
-  void update(Slot& slot, const Tensor& gradient, double lr, const ScheduleValue& value, double weight_decay) override;
+  void update(const std::vector<Update>& updates, const ScheduleValue& value, double grad_scale) override;
   AdamWOptions options_;
 };
 

@@ -35,13 +35,16 @@ Ema::Ema(Module& average, const Module& model, double decay) : average_(average)
 }
 
 void Ema::update(const Module& model) {
+  std::vector<Tensor> means, values;
   for (auto& [mean, value] : pairs(average_, model)) {
     if (is_floating(mean.dtype())) {
-      ema_update(mean, value, decay_);
+      means.push_back(mean);
+      values.push_back(value);
     } else {
       mean.copy_(value);
     }
   }
+  ema_update(means, values, decay_);
   ++updates_;
 }
 

@@ -24,8 +24,9 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, std::vector<std::string> pa
   }
 }
 
-void Optimizer::step(const ScheduleValue& value) {
+void Optimizer::step(const ScheduleValue& value, double grad_scale) {
   const NoGradGuard no_grad;
+  std::vector<Update> updates;
   for (Slot& slot : slots_) {
     const Tensor gradient = slot.parameter.grad();
     if (!gradient.defined()) continue;
@@ -34,7 +35,20 @@ void Optimizer::step(const ScheduleValue& value) {
     }
     ++slot.updates;
     const ParamGroup& group = groups_[slot.group];
-    update(slot, gradient, value.lr * group.lr_scale, value, group.weight_decay);
+    updates.push_back({&slot, gradient, value.lr * group.lr_scale, group.weight_decay});
+  }
+  update(updates, value, grad_scale);
+}
+
+void Optimizer::for_equal(const std::vector<Update>& updates,
+                          const std::function<void(std::size_t first, std::size_t last)>& apply) {
+  for (std::size_t first = 0, last = 0; first < updates.size(); first = last) {
+    const Update& a = updates[first];
+    while (last < updates.size() && updates[last].lr == a.lr && updates[last].weight_decay == a.weight_decay &&
+           updates[last].slot->updates == a.slot->updates) {
+      ++last;
+    }
+    apply(first, last);
   }
 }
 

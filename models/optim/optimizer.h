@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // One update of every parameter that has a gradient; the others, and their state, stay as they are.
-  void step(const ScheduleValue& value);
+  // One update of every parameter that has a gradient; the others, and their state, stay as they are. Gradients are
+  // multiplied by grad_scale as they are read: clipping without a pass of its own (clip_factor of ops/optim_step.h).
+  void step(const ScheduleValue& value, double grad_scale = 1);
   void zero_grad();
 
   const std::vector<ParamGroup>& groups() const { return groups_; }
@@ -48,10 +50,18 @@ class Optimizer {
     std::int64_t updates = 0;
     std::vector<Tensor> parts;  // empty before the first update
   };
-  // Updates one parameter; slot.updates is already the number of this update, from 1, and the parts exist (zeros at
-  // the first).
-  virtual void update(Slot& slot, const Tensor& gradient, double lr, const ScheduleValue& value,
-                      double weight_decay) = 0;
+  // What one step asks for a parameter; slot->updates is already the number of this update, from 1, and the parts exist
+  // (zeros at the first).
+  struct Update {
+    Slot* slot;
+    Tensor gradient;
+    double lr, weight_decay;
+  };
+  // Of all parameters that have a gradient, so that those with the same numbers are one kernel call.
+  virtual void update(const std::vector<Update>& updates, const ScheduleValue& value, double grad_scale) = 0;
+  // Calls apply(first, last) for each run of updates[first ... last) that share lr, weight decay and number of updates.
+  static void for_equal(const std::vector<Update>& updates,
+                        const std::function<void(std::size_t first, std::size_t last)>& apply);
 
  private:
   std::vector<ParamGroup> groups_;

@@ -26,15 +26,21 @@ Sgd::Sgd(std::vector<ParamGroup> groups, const SgdOptions& options)
   }
 }
 
-void Sgd::update(Slot& slot, const Tensor& gradient, double lr, const ScheduleValue& value, double weight_decay) {
-  SgdStep step;
-  step.lr = lr;
-  step.momentum = options_.momentum == 0 ? 0 : value.beta1.value_or(options_.momentum);
-  step.dampening = options_.dampening;
-  step.weight_decay = weight_decay;
-  step.nesterov = options_.nesterov;
-  step.first = slot.updates == 1;
-  sgd_step(slot.parameter, gradient, slot.parts.empty() ? Tensor() : slot.parts[0], step);
+void Sgd::update(const std::vector<Update>& updates, const ScheduleValue& value, double grad_scale) {
+  for_equal(updates, [&](std::size_t first, std::size_t last) {
+    std::vector<SgdTensors> tensors;
+    for (std::size_t i = first; i < last; ++i) {
+      const Slot& slot = *updates[i].slot;
+      tensors.push_back({slot.parameter, updates[i].gradient, slot.parts.empty() ? Tensor() : slot.parts[0]});
+    }
+    sgd_step(tensors, {.lr = updates[first].lr,
+                       .momentum = options_.momentum == 0 ? 0 : value.beta1.value_or(options_.momentum),
+                       .dampening = options_.dampening,
+                       .weight_decay = updates[first].weight_decay,
+                       .nesterov = options_.nesterov,
+                       .first = updates[first].slot->updates == 1,
+                       .grad_scale = grad_scale});
+  });
 }
 
 }  // namespace polygrad

@@ -22,7 +22,7 @@ class Sgd : public Optimizer {
   explicit Sgd(std::vector<ParamGroup> groups, const SgdOptions& options = {});
 
  private:
-  void update(Slot& slot, const Tensor& gradient, double lr, const ScheduleValue& value, double weight_decay) override;
+  void update(const std::vector<Update>& updates, const ScheduleValue& value, double grad_scale) override;
   SgdOptions options_;
 };
 

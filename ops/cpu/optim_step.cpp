@@ -49,6 +49,19 @@ void for_chunks(const Chunks& chunks, const Size& size, const F& f) {
   });
 }
 
+// g·scale, formed in f64.
+template <class T>
+POLYGRAD_INLINE T scaled(T g, double scale) {
+  return static_cast<T>(static_cast<double>(g) * scale);
+}
+
+// Calls f(gradient of element j), with a loop of its own where gradients stay as they are.
+template <class T, class F>
+void with_gradients(const T* g, double scale, const F& f) {
+  if (scale == 1) return f([=](std::int64_t j) { return g[j]; });
+  f([=](std::int64_t j) { return scaled(g[j], scale); });
+}
+
 void adamw(Workspace& workspace, const AdamWRefs* tensors, std::int64_t count, const AdamWFactors& factors) {
   const auto size = [=](std::int64_t i) { return tensors[i].param.numel(); };
   const Chunks chunks = make_chunks(workspace, count, size);
@@ -57,19 +70,22 @@ void adamw(Workspace& workspace, const AdamWRefs* tensors, std::int64_t count, c
     dispatch_floating(refs.param.dtype, [&](auto element) {
       using T = decltype(element);
       T* p = refs.param.as<T>();
-      const T* g = refs.grad.as<const T>();
       T *m = refs.exp_avg.as<T>(), *v = refs.exp_avg_sq.as<T>();
       const T keep = static_cast<T>(factors.keep), step_size = static_cast<T>(factors.step_size);
       const T rate1 = static_cast<T>(1 - factors.beta1), beta2 = static_cast<T>(factors.beta2);
       const T rate2 = static_cast<T>(1 - factors.beta2), root_factor = static_cast<T>(factors.root_factor);
       const T eps = static_cast<T>(factors.eps);
-      for (std::int64_t j = begin; j < end; ++j) {
-        const T mean = m[j] + rate1 * (g[j] - m[j]);
-        const T square = beta2 * v[j] + rate2 * (g[j] * g[j]);
-        m[j] = mean;
-        v[j] = square;
-        p[j] = p[j] * keep - step_size * (mean / (math::sqrt(square) * root_factor + eps));
-      }
+      with_gradients(refs.grad.as<const T>(), factors.grad_scale, [=](auto gradient) {
+#pragma GCC ivdep
+        for (std::int64_t j = begin; j < end; ++j) {
+          const T g = gradient(j);
+          const T mean = m[j] + rate1 * (g - m[j]);
+          const T square = beta2 * v[j] + rate2 * (g * g);
+          m[j] = mean;
+          v[j] = square;
+          p[j] = p[j] * keep - step_size * (mean / (math::sqrt(square) * root_factor + eps));
+        }
+      });
     });
   });
 }
@@ -82,22 +98,26 @@ void sgd(Workspace& workspace, const SgdRefs* tensors, std::int64_t count, const
     dispatch_floating(refs.param.dtype, [&](auto element) {
       using T = decltype(element);
       T* p = refs.param.as<T>();
-      const T* g = refs.grad.as<const T>();
       T* b = refs.momentum_buffer.as<T>();
+      const bool first = factors.first, nesterov = factors.nesterov;
       const T lr = static_cast<T>(factors.lr), decay = static_cast<T>(factors.weight_decay);
-      if (b == nullptr) {
-        for (std::int64_t j = begin; j < end; ++j) p[j] -= lr * (g[j] + decay * p[j]);
-        return;
-      }
       const T momentum = static_cast<T>(factors.momentum);
       const T rate = factors.first ? T(1) : static_cast<T>(1 - factors.dampening);
-      for (std::int64_t j = begin; j < end; ++j) {
-        const T gradient = g[j] + decay * p[j];
-        // What an unused buffer holds must not matter, not even a NaN.
-        const T velocity = (factors.first ? T(0) : momentum * b[j]) + rate * gradient;
-        b[j] = velocity;
-        p[j] -= lr * (factors.nesterov ? gradient + momentum * velocity : velocity);
-      }
+      with_gradients(refs.grad.as<const T>(), factors.grad_scale, [=](auto given) {
+        if (b == nullptr) {
+#pragma GCC ivdep
+          for (std::int64_t j = begin; j < end; ++j) p[j] -= lr * (given(j) + decay * p[j]);
+          return;
+        }
+#pragma GCC ivdep
+        for (std::int64_t j = begin; j < end; ++j) {
+          const T gradient = given(j) + decay * p[j];
+          // What an unused buffer holds must not matter, not even a NaN.
+          const T velocity = (first ? T(0) : momentum * b[j]) + rate * gradient;
+          b[j] = velocity;
+          p[j] -= lr * (nesterov ? gradient + momentum * velocity : velocity);
+        }
+      });
     });
   });
 }
@@ -164,7 +184,7 @@ void scale(Workspace& workspace, const TensorRef* tensors, std::int64_t count, d
     dispatch_floating(tensors[i].dtype, [&](auto element) {
       using T = decltype(element);
       T* x = tensors[i].as<T>();
-      for (std::int64_t j = begin; j < end; ++j) x[j] = static_cast<T>(static_cast<double>(x[j]) * factor);
+      for (std::int64_t j = begin; j < end; ++j) x[j] = scaled(x[j], factor);
     });
   });
 }

@@ -20,6 +20,7 @@ struct AdamWFactors {
   double step_size;    // lr / (1 - beta1^step)
   double root_factor;  // 1 / sqrt(1 - beta2^step)
   double eps;
+  double grad_scale;  // gradients are multiplied by this as they are read, in f64
 };
 
 struct SgdRefs {
@@ -28,6 +29,7 @@ struct SgdRefs {
 struct SgdFactors {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first;
+  double grad_scale;  // as above
 };
 
 struct EmaRefs {

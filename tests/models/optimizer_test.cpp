@@ -96,6 +96,17 @@ TEST_CASE("SGD by hand: momentum, dampening, Nesterov") {
   CHECK(first(decayed_model.weight) == doctest::Approx(0.95));
 }
 
+TEST_CASE("gradients that a step scales are not written") {
+  Pair clipped, scaled;
+  AdamW a(param_groups(clipped, 0.05)), b(param_groups(scaled, 0.05));
+  set_grad(clipped.weight, 1);
+  set_grad(scaled.weight, 0.25);
+  a.step(lr(1e-2), 0.25);
+  b.step(lr(1e-2));
+  CHECK(clipped.weight.to_vector<float>() == scaled.weight.to_vector<float>());
+  CHECK(first(clipped.weight.grad()) == 1);
+}
+
 TEST_CASE("a parameter without a gradient is left alone, and so is its state") {
   Pair model;
   AdamW optimizer(param_groups(model, 0.05));

@@ -53,6 +53,7 @@ const std::map<std::string, std::string> kElsewhere = {
     {"sgd_step", "tests/ops/optim_step_test.cpp"},
     {"global_norm", "tests/ops/optim_step_test.cpp"},
     {"scale_", "tests/ops/optim_step_test.cpp"},
+    {"clip_factor", "tests/ops/optim_step_test.cpp"},
     {"clip_grad_norm", "tests/ops/optim_step_test.cpp"},
     {"ema_update", "tests/ops/optim_step_test.cpp"},
 };

@@ -219,6 +219,32 @@ TEST_CASE("clipping leaves what is short enough, and what is not finite") {
   }
 }
 
+TEST_CASE("a gradient's factor in a step is the gradient scaled before it, to the bit") {
+  CHECK(clip_factor(5, 6) == 1);
+  CHECK(clip_factor(5, 2.5) == 2.5 / (5 + 1e-6));
+  CHECK(clip_factor(std::numeric_limits<double>::infinity(), 1) == 1);
+  CHECK_THROWS_AS(clip_factor(5, 0), ValueError);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    std::vector<Tensor> results[2];
+    for (const bool fused : {false, true}) {
+      Generator generator(4);
+      const auto random = [&] { return randn({5, 7}, {.dtype = dtype, .generator = &generator}); };
+      const Tensor p = random(), q = random(), buffer = random(), m = random(), v = abs(random());
+      const Tensor g = random() * 1e30;
+      const double factor = clip_factor(global_norm({g}), 1);
+      if (!fused) scale_(g, factor);
+      adamw_step(p, g, m, v, {.step = 3, .grad_scale = fused ? factor : 1});
+      sgd_step(q, g, buffer, {.momentum = 0.9, .weight_decay = 0.1, .grad_scale = fused ? factor : 1});
+      sgd_step(q, g, Tensor(), {.grad_scale = fused ? factor : 1});
+      results[fused] = {p, m, v, q, buffer};
+      if (fused) CHECK(largest_difference(g, zeros_like(g)) > 1e29);  // stays as it was
+    }
+    for (std::size_t i = 0; i < 5; ++i) CHECK(values(results[0][i]) == values(results[1][i]));
+  }
+  CHECK(error_of([] { adamw_step(number(1), number(1), number(0), number(0), {.grad_scale = -1}); }) ==
+        "[adamw_step] grad_scale = -1; expected a number >= 0");
+}
+
 TEST_CASE("ema_update: the formula, equal values stay equal, counters are copied") {
   const Tensor ema = Tensor::from_vector<double>({1, -2}), value_now = Tensor::from_vector<double>({3, 2});
   ema_update(ema, value_now, 0.75);
