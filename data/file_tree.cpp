@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -47,36 +48,54 @@ bool is_picture(const std::string& name) {
 
 struct Entry {
   std::string name;
-  bool folder = false, missing = false;
+  bool folder = false;
+  int trouble = 0;  // errno of what can't be looked at
   std::uint64_t bytes = 0;
   std::pair<dev_t, ino_t> place{};
 };
 
 // In natural order, without "." and "..".
 std::vector<Entry> list(const std::string& folder) {
-  DIR* stream = opendir(folder.c_str());
-  if (!stream) {
+  const auto fail = [&] {
     throw DataError(format("[data] the folder {} can't be read: {}", folder, std::system_category().message(errno)));
-  }
+  };
+  const auto close = [](DIR* stream) { closedir(stream); };
+  const std::unique_ptr<DIR, decltype(close)> stream(opendir(folder.c_str()), close);
+  if (!stream) fail();
   std::vector<Entry> entries;
-  while (const dirent* found = readdir(stream)) {
+  while (true) {
+    errno = 0;
+    const dirent* found = readdir(stream.get());
+    if (!found && errno != 0) fail();
+    if (!found) break;
     Entry entry;
     entry.name = found->d_name;
     if (entry.name == "." || entry.name == "..") continue;
     struct stat status = {};
-    if (fstatat(dirfd(stream), found->d_name, &status, 0) == 0) {
+    if (fstatat(dirfd(stream.get()), found->d_name, &status, 0) == 0) {
       entry.folder = S_ISDIR(status.st_mode);
       entry.bytes = static_cast<std::uint64_t>(status.st_size);
       entry.place = {status.st_dev, status.st_ino};
     } else {
-      entry.missing = true;  // a link to nowhere, or round in circles
+      entry.trouble = errno;
     }
     entries.push_back(std::move(entry));
   }
-  closedir(stream);
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return natural_less(a.name, b.name); });
   return entries;
+}
+
+// What is neither a folder nor a picture by its name: a foreign file, a link to nowhere, or an error, because what
+// can't be looked at may be a whole class.
+void note_other(const Entry& entry, const std::string& path, TreeNotes& notes) {
+  if (entry.trouble == 0) {
+    notes.foreign.push_back(path);
+  } else if (entry.trouble == ENOENT || entry.trouble == ELOOP) {
+    notes.lines.push_back(format("{}: a link that leads nowhere; left out", path));
+  } else {
+    throw DataError(format("[data] {} can't be read: {}", path, std::system_category().message(entry.trouble)));
+  }
 }
 
 struct Search {
@@ -100,7 +119,7 @@ struct Search {
       } else if (is_picture(entry.name)) {
         files.push_back({prefix + entry.name, entry.bytes});
       } else {
-        notes.foreign.push_back(path);
+        note_other(entry, path, notes);
       }
     }
   }
@@ -170,7 +189,7 @@ std::vector<std::string> find_folders(const std::string& folder, TreeNotes& note
     } else if (loose && is_picture(entry.name)) {
       ++*loose;
     } else {
-      notes.foreign.push_back(folder + "/" + entry.name);
+      note_other(entry, folder + "/" + entry.name, notes);
     }
   }
   return folders;

@@ -7,9 +7,8 @@
 //   left out     names that begin with a dot, and what systems leave behind (Thumbs.db, desktop.ini, @eaDir, __MACOSX):
 //                counted as hidden; files whose name is no picture's: counted as foreign
 //   kept         pictures by the ending of their name, of any case; also endings of formats that can't be decoded
-//   (.webp,
-//                .gif, ...), and files that can't be opened, so that nothing of a user's disappears without a word
-//   links        are followed; one that leads back to a folder above itself is left out, with a note
+//                (.webp, .gif, ...), and files that can't be opened, so that nothing of a user's disappears unnoticed
+//   links        are followed; one that leads back to a folder above itself, or nowhere, is left out, with a note
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,8 @@ struct TreeNotes {
   std::vector<std::string> lines;    // one for each thing worth saying
 };
 
-// All pictures below `folder`, in natural order of their paths. Throws DataError naming a folder that can't be read.
+// All pictures below `folder`, in natural order of their paths. Throws DataError naming a folder that can't be read, or
+// an entry that can't be looked at and may be one.
 std::vector<FoundFile> find_pictures(const std::string& folder, TreeNotes& notes);
 // The folders directly in `folder`, in natural order. `loose`, where given, counts the pictures that lie beside them.
 std::vector<std::string> find_folders(const std::string& folder, TreeNotes& notes, std::int64_t* loose = nullptr);

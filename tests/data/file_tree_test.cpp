@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "engine/error.h"
+#include "tests/support/isolation.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace polygrad;
@@ -75,6 +76,46 @@ TEST_CASE("links are followed, but not back to a folder above; a link to nowhere
   TreeNotes notes;
   CHECK(paths(find_pictures(folder / "set/a", notes)) ==
         std::vector<std::string>{"1.png", "dangling.png", "linked/2.png"});
-  REQUIRE(notes.lines.size() == 4);
-  for (const std::string& line : notes.lines) CHECK(line.find("a link to a folder above itself") != std::string::npos);
+  REQUIRE(notes.lines.size() == 5);
+  int nowhere = 0;
+  for (const std::string& line : notes.lines) {
+    const bool round = line.find("self2: a link that leads nowhere; left out") != std::string::npos;
+    nowhere += round;
+    CHECK_MESSAGE((round || line.find("a link to a folder above itself") != std::string::npos), line);
+  }
+  CHECK(nowhere == 1);
+  CHECK(notes.foreign.empty());
+  std::filesystem::create_directory_symlink("moved away", folder / "set/b");  // a class whose pictures are gone
+  TreeNotes more;
+  CHECK(find_folders(folder / "set", more) == std::vector<std::string>{"a"});
+  REQUIRE(more.lines.size() == 1);
+  CHECK(more.lines[0].find("set/b: a link that leads nowhere") != std::string::npos);
+}
+
+TEST_CASE("folders that may not be read, or not be looked into, are errors with the system's reason") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "set/listed/class");
+  std::filesystem::create_directories(folder / "set/closed");
+  std::filesystem::permissions(folder / "set/listed", std::filesystem::perms::owner_read |
+                                                          std::filesystem::perms::group_read |
+                                                          std::filesystem::perms::others_read);
+  std::filesystem::permissions(folder / "set/closed", std::filesystem::perms::none);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  const auto says = [&](const std::string& inner, const std::string& text) {
+    return run_in_child([&] {
+      if (geteuid() == 0 && setuid(65534) != 0) return 2;  // to root every folder is open
+      TreeNotes notes;
+      try {
+        find_pictures(folder / inner, notes);
+      } catch (const DataError& error) {
+        return std::string(error.what()).find(text) != std::string::npos ? 0 : 3;
+      }
+      return 4;
+    });
+  };
+  CHECK(says("set/closed", "set/closed can't be read: Permission denied") == 0);
+  CHECK(says("set/listed", "set/listed/class can't be read: Permission denied") == 0);
+  for (const char* inner : {"set/listed", "set/closed"}) {
+    std::filesystem::permissions(folder / inner, std::filesystem::perms::owner_all);
+  }
 }
