@@ -26,18 +26,26 @@ std::string folder_of(const std::string& root, const char* inner, const char* fi
   return !is_file(root + "/" + file) && is_file(root + "/" + inner + "/" + file) ? root + "/" + inner : root;
 }
 
+std::string data_bytes(const std::string& path) {
+  try {
+    return read_file(path);
+  } catch (const IoError& error) {  // of the data, not of a checkpoint
+    throw DataError(format("[cifar] {}", error.what()));
+  }
+}
+
 std::vector<std::string> names_of(const std::string& path, std::vector<std::string> otherwise) {
   if (!is_file(path)) return otherwise;
   std::vector<std::string> names;
   std::string line;
-  for (const char c : read_file(path) + "\n") {
+  for (const char c : data_bytes(path) + "\n") {
     if (c != '\n' && c != '\r') {
       line += c;
     } else if (!line.empty()) {
       names.push_back(std::exchange(line, {}));
     }
   }
-  if (!otherwise.empty() && names.size() != otherwise.size()) {
+  if (names.size() != otherwise.size()) {
     throw DataError(format("[cifar] {}: {} names; expected {}", path, names.size(), otherwise.size()));
   }
   return names;
@@ -47,6 +55,13 @@ std::vector<std::string> numbers(std::int64_t count) {
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < count; ++i) names.push_back(format("{}", i));
   return names;
+}
+
+void note_sizes(const std::string& folder, CifarParts& parts) {
+  constexpr std::int64_t kTrain = 50000, kTest = 10000;
+  if (parts.train->size() == kTrain && parts.test->size() == kTest) return;
+  parts.notes.push_back(format("{}: {} training and {} test pictures; the whole set has {} and {}", folder,
+                               parts.train->size(), parts.test->size(), kTrain, kTest));
 }
 
 }  // namespace
@@ -63,12 +78,7 @@ CifarDataset::CifarDataset(std::string name, std::vector<std::string> files, std
   const std::size_t label_bytes = labels == CifarLabels::ten ? 1 : 2, record = label_bytes + kPixels;
   std::uint64_t hash = 0;
   for (const std::string& file : files_) {
-    std::string bytes;
-    try {
-      bytes = read_file(file);
-    } catch (const IoError& error) {
-      throw DataError(format("[cifar] {}", error.what()));
-    }
+    const std::string bytes = data_bytes(file);
     if (bytes.empty() || bytes.size() % record != 0) {
       throw DataError(
           format("[cifar] {}: {} bytes; expected a multiple of {} (a record: {} label byte{} and 3 x 32 x 32 "
@@ -123,7 +133,6 @@ bool has_cifar10(const std::string& root) {
 bool has_cifar100(const std::string& root) { return is_file(folder_of(root, kFolder100, "train.bin") + "/train.bin"); }
 
 CifarParts open_cifar10(const std::string& root, bool grey) {
-  constexpr std::int64_t kTrain = 50000, kTest = 10000;
   const std::string folder = folder_of(root, kFolder10, "data_batch_1.bin");
   std::vector<std::string> files;
   for (int i = 1; i <= 5; ++i) {
@@ -136,10 +145,7 @@ CifarParts open_cifar10(const std::string& root, bool grey) {
   parts.train = std::make_shared<CifarDataset>("cifar10 train", files, names, CifarLabels::ten, grey);
   parts.test = std::make_shared<CifarDataset>("cifar10 test", std::vector<std::string>{folder + "/test_batch.bin"},
                                               names, CifarLabels::ten, grey);
-  if (parts.train->size() != kTrain || parts.test->size() != kTest) {
-    parts.notes.push_back(format("{}: {} training and {} test pictures; the whole set has {} and {}", folder,
-                                 parts.train->size(), parts.test->size(), kTrain, kTest));
-  }
+  note_sizes(folder, parts);
   return parts;
 }
 
@@ -154,6 +160,7 @@ CifarParts open_cifar100(const std::string& root, CifarLabels labels, bool grey)
         std::make_shared<CifarDataset>(format("cifar100 {} {}", part, fine ? "fine" : "coarse"),
                                        std::vector<std::string>{folder + "/" + part + ".bin"}, names, labels, grey);
   }
+  note_sizes(folder, parts);
   return parts;
 }
 

@@ -21,11 +21,18 @@ constexpr const char* kLayout =
 // A part before its classes have numbers.
 struct Part {
   std::string folder;
+  std::int64_t loose = 0;  // pictures without a class
   std::map<std::string, std::vector<FoundFile>, bool (*)(std::string_view, std::string_view)> classes{&natural_less};
 };
 
+// Without the empty ones.
 std::vector<std::string> lines_of(const std::string& path) {
-  const std::string text = read_file(path);
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const IoError& error) {  // of the data, not of a checkpoint
+    throw DataError(format("[data] {}", error.what()));
+  }
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -39,13 +46,14 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 // Tiny-ImageNet's val: one flat folder, and a file that says what each picture shows.
 Part scan_annotated(const std::string& folder, TreeNotes& notes) {
-  Part part{folder};
+  Part part;
+  part.folder = folder;
   const std::string list = folder + "/" + kAnnotations;
   const std::string prefix = is_folder(folder + "/" + kFlatFolder) ? std::string(kFlatFolder) + "/" : "";
   std::map<std::string, std::uint64_t> present;
   for (FoundFile& file : find_pictures(folder, notes)) present.emplace(std::move(file.path), file.bytes);
   std::erase_if(notes.foreign, [&](const std::string& path) { return path == list; });
-  std::int64_t lines = 0, missing = 0;
+  std::int64_t lines = 0, missing = 0, found_files = 0;
   std::string first_missing;
   for (const std::string& line : lines_of(list)) {
     ++lines;
@@ -62,6 +70,10 @@ Part scan_annotated(const std::string& folder, TreeNotes& notes) {
     }
     part.classes[line.substr(tab + 1, end - tab - 1)].push_back({found->first, found->second});
     present.erase(found);
+    ++found_files;
+  }
+  if (found_files == 0) {
+    throw DataError(format("[data] {}: none of its {} lines names a picture of {}", list, lines, folder));
   }
   if (missing > 0) {
     notes.lines.push_back(
@@ -80,25 +92,31 @@ Part scan_annotated(const std::string& folder, TreeNotes& notes) {
 
 Part scan(const std::string& folder, TreeNotes& notes) {
   if (is_file(folder + "/" + kAnnotations)) return scan_annotated(folder, notes);
-  Part part{folder};
-  std::int64_t loose = 0;
-  for (const std::string& name : find_folders(folder, notes, &loose)) {
+  Part part;
+  part.folder = folder;
+  for (const std::string& name : find_folders(folder, notes, &part.loose)) {
     std::vector<FoundFile>& files = part.classes[name];
     for (FoundFile& file : find_pictures(folder + "/" + name, notes)) {
       files.push_back({name + "/" + file.path, file.bytes});
     }
     if (files.empty()) notes.lines.push_back(format("{}/{}: a class without pictures", folder, name));
   }
-  if (loose > 0) notes.lines.push_back(format("{}: {} pictures lie in no class folder; left out", folder, loose));
+  if (part.loose > 0) {
+    notes.lines.push_back(format("{}: {} pictures lie in no class folder; left out", folder, part.loose));
+  }
   return part;
 }
-
-bool is_flat(const Part& part) { return part.classes.size() == 1 && part.classes.begin()->first == kFlatFolder; }
 
 std::int64_t count(const Part& part) {
   std::size_t pictures = 0;
   for (const auto& [name, files] : part.classes) pictures += files.size();
   return static_cast<std::int64_t>(pictures);
+}
+
+// All pictures in one place that tells no class: directly in the folder, or in "images".
+bool is_flat(const Part& part) {
+  if (count(part) == 0) return part.loose > 0;
+  return part.classes.size() == 1 && part.classes.begin()->first == kFlatFolder;
 }
 
 std::vector<std::string> class_list(const Part& part, const ImageFolderOptions& options) {
@@ -182,13 +200,14 @@ ImageParts open_image_folder(const std::string& root, const ImageFolderOptions& 
     if (folder.empty()) continue;
     Part part = scan(folder, parts.notes);
     if (is_flat(part) && !std::count(names.begin(), names.end(), kFlatFolder)) {
+      const std::int64_t pictures = part.loose + count(part);
       if (part_name == "val") {
         throw DataError(
-            format("[data] {}: {} pictures in one folder '{}' and no {}: without that file (a line \"file TAB class\" "
-                   "for each picture) nothing says what they show",
-                   folder, count(part), kFlatFolder, kAnnotations));
+            format("[data] {}: {} pictures in one folder and no {}: without that file (a line \"file TAB class\" for "
+                   "each picture) nothing says what they show; or {}",
+                   folder, pictures, kAnnotations, kLayout));
       }
-      parts.notes.lines.push_back(format("{}: {} pictures without labels; not used", folder, count(part)));
+      parts.notes.lines.push_back(format("{}: {} pictures without labels; not used", folder, pictures));
       continue;
     }
     if (count(part) == 0) {

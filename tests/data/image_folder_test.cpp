@@ -159,6 +159,14 @@ TEST_CASE("oddities of folders: the documented outcome of each, one line each") 
   CHECK_THROWS_WITH_AS(open_data(options_of("image_folder", folder.path())),
                        Contains("val: the class 'new' (1 pictures) is none of the 3 classes of the training part"),
                        DataError);
+  DataOptions mapped = options_of("image_folder", folder.path());
+  mapped.class_map = folder / "no such map.txt";
+  CHECK_THROWS_WITH_AS(open_data(mapped), Contains("no such map.txt"), DataError);
+  // Pictures of val in no class: not a reason to hold some of train out.
+  for (const char* name : {"a", "b", "new"}) std::filesystem::remove_all(folder / ("val/" + std::string(name)));
+  write_bytes(folder / "val/1.png", "x");
+  CHECK_THROWS_WITH_AS(open_data(options_of("image_folder", folder.path())),
+                       Contains("val: 1 pictures in one folder and no val_annotations.txt"), DataError);
   CHECK_THROWS_WITH_AS(open_data(options_of("image_folder", folder / "nothing")), Contains("there is no such folder"),
                        DataError);
   CHECK_THROWS_WITH_AS(open_data(options_of("image_folder", folder / "train/a")), Contains("no class folders"),
@@ -228,7 +236,7 @@ TEST_CASE("Tiny-ImageNet's own layout: labels of the flat val folder from its li
   SUBCASE("without the list nothing says what the pictures show") {
     std::filesystem::remove(folder / "val/val_annotations.txt");
     CHECK_THROWS_WITH_AS(open_data(options_of("tiny_imagenet", folder.path())),
-                         Contains("12 pictures in one folder 'images' and no val_annotations.txt"), DataError);
+                         Contains("12 pictures in one folder and no val_annotations.txt"), DataError);
   }
   SUBCASE("a list that names what is not there, and leaves out what is") {
     write_bytes(folder / "val/val_annotations.txt", list + "val_99.png\tn01\t0\n");
@@ -240,6 +248,9 @@ TEST_CASE("Tiny-ImageNet's own layout: labels of the flat val folder from its li
     write_bytes(folder / "val/val_annotations.txt", "val_0.png n01\n");
     CHECK_THROWS_WITH_AS(open_data(options_of("tiny_imagenet", folder.path())), Contains("line 1: expected"),
                          DataError);
+    write_bytes(folder / "val/val_annotations.txt", "val_98.png\tn01\t0\nval_99.png\tn01\t0\n");
+    CHECK_THROWS_WITH_AS(open_data(options_of("tiny_imagenet", folder.path())),
+                         Contains("val_annotations.txt: none of its 2 lines names a picture"), DataError);
   }
 }
 
@@ -320,6 +331,7 @@ TEST_CASE("CIFAR's records: planes, labels, sizes that are no multiple, labels o
   write_bytes(folder / "hundred/cifar-100-binary/test.bin", record("\x0B\x13", 1, 2, 3));
   DataOptions options = options_of("cifar100", folder / "hundred");
   CHECK(open_data(options).test->label(0) == 19);
+  CHECK(any_line(open_data(options).notes, "30 training and 1 test pictures; the whole set has 50000 and 10000"));
   options.coarse = true;
   CHECK(open_data(options).test->label(0) == 11);
 }
