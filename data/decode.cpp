@@ -143,10 +143,10 @@ Tensor decode_jpeg(const Source& source, const DecodeOptions& options) {
   if (has_turbo() && options.jpeg == JpegDecoder::best) {
     thread_local TurboPicture picture;  // its memory serves the next small picture too
     const std::string why = turbo_decode(source.bytes, std::max(pixels, kHarmlessPixels), picture);
-    if (!why.empty()) source.fail(ImageFault::corrupt, why);
-    image = planes(picture.pixels.data(), picture.width, picture.height, picture.channels);
+    if (why.empty()) image = planes(picture.pixels.data(), picture.width, picture.height, picture.channels);
     constexpr std::size_t kKept = std::size_t{1} << 20;
     if (picture.pixels.size() > kKept) picture = TurboPicture();
+    if (!why.empty()) source.fail(ImageFault::corrupt, why);
   } else {
     image = decode_with_stb(source, source.bytes, header.width, header.height);
   }
@@ -171,8 +171,10 @@ Tensor decode_png(const Source& source, const DecodeOptions& options) {
       break;
     }
     const std::string_view chunk = bytes.substr(at + 8, length);
-    const bool sound = crc32(bytes.substr(at + 4, length + 4)) == source.number(at + 8 + length, 4, true);
-    if (!sound && (name == "IHDR" || name == "PLTE"))
+    const auto sound = [&] {
+      return crc32(bytes.substr(at + 4, length + 4)) == source.number(at + 8 + length, 4, true);
+    };
+    if ((name == "IHDR" || name == "PLTE") && !sound())
       source.fail(ImageFault::corrupt, format("wrong checksum of {}", name));
     if (name == "IHDR" && length >= 13) {
       width = source.number(at + 8, 4, true);
@@ -183,7 +185,7 @@ Tensor decode_png(const Source& source, const DecodeOptions& options) {
       row_bits = width * depth * channels;
     }
     if (name == "IDAT") data += static_cast<std::int64_t>(length);
-    if (name == "eXIf" && sound) orientation = exif_orientation(chunk);
+    if (name == "eXIf" && sound()) orientation = exif_orientation(chunk);
     ended = name == "IEND";
     at += kFrame + length;
     whole = at;
@@ -204,17 +206,20 @@ Tensor decode_png(const Source& source, const DecodeOptions& options) {
 // --- BMP, PNM ------------------------------------------------------------------------------------------------------
 
 Tensor decode_bmp(const Source& source) {
-  constexpr std::size_t kOldHeader = 12, kHeaderEnd = 30;
-  if (source.bytes.size() < kHeaderEnd) source.fail(ImageFault::truncated, "the header is cut short");
-  const bool old = source.number(14, 4, false) == kOldHeader;
+  constexpr std::size_t kOldHeader = 12, kOldEnd = 26, kHeaderEnd = 34;
+  const std::size_t bytes = source.bytes.size();
+  const bool old = bytes >= kOldEnd && source.number(14, 4, false) == kOldHeader;
+  if (bytes < (old ? kOldEnd : kHeaderEnd)) source.fail(ImageFault::truncated, "the header is cut short");
   const std::int64_t begin = source.number(10, 4, false);
   const std::int64_t width = old ? source.number(18, 2, false) : static_cast<std::int32_t>(source.number(18, 4, false));
   std::int64_t height = old ? source.number(20, 2, false) : static_cast<std::int32_t>(source.number(22, 4, false));
   const std::int64_t bits = source.number(old ? 24 : 28, 2, false);
   if (height < 0) height = -height;  // stored from the top
   check_size(source, width, height);
-  const auto size = static_cast<std::int64_t>(source.bytes.size());
-  if (begin + (width * bits + 31) / 32 * 4 * height > size) {
+  const std::uint32_t compression = old ? 0 : source.number(30, 4, false);  // 0 none, 3 with masks
+  if (compression != 0 && compression != 3)
+    source.fail(ImageFault::unsupported, format("BMP with compression {}; convert it to a PNG", compression));
+  if (begin + (width * bits + 31) / 32 * 4 * height > static_cast<std::int64_t>(bytes)) {
     source.fail(ImageFault::truncated,
                 format("{} x {} pixels of {} bits do not fit into its bytes", width, height, bits));
   }
@@ -241,6 +246,10 @@ const char* foreign_format(const Source& source) {
   if (source.begins_with("ftypavi", 4)) return "AVIF";
   if (source.begins_with("jP  ", 4) || source.begins_with("\xFF\x4F\xFF\x51")) return "JPEG 2000";
   if (source.begins_with("8BPS")) return "Photoshop";
+  for (const char* magic : {"P1", "P2", "P3", "P4", "P7"}) {
+    if (source.begins_with(magic) && source.bytes.size() > 2 && (source.bytes[2] == '\n' || source.bytes[2] == ' '))
+      return "PNM that is neither binary grey nor RGB";
+  }
   return nullptr;
 }
 

@@ -11,8 +11,9 @@
 //   EXIF's orientation              is applied only where asked for (data.exif); a malformed block is ignored
 //   a JPEG without its end mark, a PNG whose data end early    is an error (truncated), as with Pillow
 //   damage that leaves every pixel decodable (junk between markers, a wrong checksum of the data)    is a picture
-//   GIF, WebP, TIFF, HEIC, AVIF, JPEG 2000, lossless and 12-bit JPEG    are refused by name
-//   a header that promises more than its bytes can hold, or more than kMaxPixels    is refused before memory is taken
+//   GIF, WebP, TIFF, HEIC, AVIF, JPEG 2000, lossless and 12-bit JPEG, compressed BMP, PNM in text    are refused by
+//   name a header that promises more than its bytes can hold, or more than kMaxPixels    is refused before memory is
+//   taken
 #pragma once
 
 #include <cstdint>

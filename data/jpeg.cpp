@@ -49,7 +49,6 @@ void read_frame(std::string_view segment, int marker, JpegHeader& header) {
   header.precision = byte_at(segment, 0);
   header.height = number(segment, 1, 2, true);
   header.width = number(segment, 3, 2, true);
-  header.components = byte_at(segment, 5);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct JpegHeader {
   bool has_frame = false, has_scan = false;
   bool has_end = false;  // an EOI marker where one belongs
   int frame = 0;         // the SOF marker's low byte: 0xC0 baseline, 0xC2 progressive, 0xC3 lossless, ...
-  int precision = 0, components = 0;
+  int precision = 0;     // bits a sample
   std::int64_t width = 0, height = 0;
   int orientation = 1;  // EXIF's, 1 where there is none or the block is malformed
 };

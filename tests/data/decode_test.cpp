@@ -207,7 +207,24 @@ TEST_CASE("headers that promise what their bytes can't hold") {
   CHECK(outcome("\xFF\xD8" + frame(0xC0, 8, 5, 5) + scan + stop) == "corrupt");  // no tables
   CHECK(outcome("\xFF\xD8" + frame(0xC3, 8, 5, 5) + scan + stop) == "unsupported");
   CHECK(outcome("\xFF\xD8" + frame(0xC1, 12, 5, 5) + scan + stop) == "unsupported");
-  CHECK(outcome(std::string("BM") + std::string(28, '\0')) == "corrupt");
+  CHECK(outcome(std::string("BM") + std::string(28, '\0')) == "truncated");
+  CHECK(outcome(std::string("BM") + std::string(32, '\0')) == "corrupt");
+  const auto bmp = [](std::uint64_t bits, std::uint64_t compression, std::size_t bytes) {
+    return "BM" + std::string(8, '\0') + little_endian_bytes(54, 4) + little_endian_bytes(40, 4) +
+           little_endian_bytes(5, 4) + little_endian_bytes(4, 4) + little_endian_bytes(1, 2) +
+           little_endian_bytes(bits, 2) + little_endian_bytes(compression, 4) + std::string(20, '\0') +
+           std::string(bytes, '\x40');
+  };
+  CHECK(outcome(bmp(24, 0, 64)) == "ok");
+  CHECK(outcome(bmp(24, 0, 63)) == "truncated");
+  const std::string old_bmp = "BM" + std::string(8, '\0') + little_endian_bytes(26, 4) + little_endian_bytes(12, 4) +
+                              little_endian_bytes(1, 2) + little_endian_bytes(1, 2) + little_endian_bytes(1, 2) +
+                              little_endian_bytes(24, 2);
+  CHECK(outcome(old_bmp + "abc ") == "ok");
+  CHECK(outcome(old_bmp) == "truncated");
+  CHECK(outcome(bmp(8, 1, 12)) == "unsupported");  // run lengths: shorter than the pixels, and not cut
+  CHECK(outcome("P3\n1 1 255\n1 2 3\n") == "unsupported");
+  CHECK(outcome("P35 is no picture") == "corrupt");
   CHECK(outcome("P6 30000 30000 255\n") == "too large");
   CHECK(outcome("P6 3000 3000 255\n") == "truncated");
   CHECK_THROWS_WITH_AS(
