@@ -195,8 +195,11 @@ Tensor ImageTransform::pixels(const Tensor& image, Generator& generator) const {
     result = crop_resize(result, draw_resized_crop(result.size(1), result.size(2), o.crop_scale, generator), o.height,
                          o.width, o.filter);
   } else if (o.height > 0) {
-    if (o.resize > 0) result = resize_shorter(result, o.resize, o.filter);
-    if (result.size(1) != o.height || result.size(2) != o.width) result = center_crop(result, o.height, o.width);
+    if (o.resize > 0) {
+      result = resize_center_crop(result, o.resize, o.height, o.width, o.filter);
+    } else if (result.size(1) != o.height || result.size(2) != o.width) {
+      result = center_crop(result, o.height, o.width);
+    }
   }
   if (o.crop_padding > 0) {
     const std::int64_t top = generator.integer(0, 2 * o.crop_padding + 1);

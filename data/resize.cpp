@@ -62,16 +62,17 @@ struct Taps {
   std::vector<std::int32_t> weights;
 };
 
-Taps make_taps(std::int64_t in, std::int64_t out, const FilterShape& filter) {
+// Those of `count` positions from `begin` on.
+Taps make_taps(std::int64_t in, std::int64_t out, std::int64_t begin, std::int64_t count, const FilterShape& filter) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double filter_scale = std::max(scale, 1.0);
   const double support = filter.support * filter_scale, inverse = 1.0 / filter_scale;
   Taps taps;
   taps.stride = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
-  taps.weights.resize(static_cast<std::size_t>(out * taps.stride));
+  taps.weights.resize(static_cast<std::size_t>(count * taps.stride));
   std::vector<double> weights(static_cast<std::size_t>(taps.stride));
-  for (std::int64_t i = 0; i < out; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double center = (static_cast<double>(begin + i) + 0.5) * scale;
     const auto first = std::max<std::int64_t>(0, static_cast<std::int64_t>(center - support + 0.5));
     const auto end = std::min(in, static_cast<std::int64_t>(center + support + 0.5));
     double sum = 0;
@@ -122,6 +123,44 @@ void resize_columns(const std::uint8_t* in, std::uint8_t* out, std::int64_t widt
   }
 }
 
+// The box `part` of the image at the size `height` x `width`; the rest is not computed.
+Tensor resize_part(const Tensor& from, std::int64_t height, std::int64_t width, const Box& part,
+                   const FilterShape& filter) {
+  const std::int64_t channels = from.size(0), in_height = from.size(1), in_width = from.size(2);
+  Taps down;
+  std::int64_t top = part.top, end = part.top + part.height;  // of the rows that are needed
+  if (height != in_height) {
+    down = make_taps(in_height, height, part.top, part.height, filter);
+    top = down.first.front();
+    end = down.first.back() + down.count.back();
+    for (std::int64_t& first : down.first) first -= top;
+  }
+  const std::int64_t rows = end - top;
+  Tensor lines;
+  if (width != in_width) {
+    lines = empty_u8(channels, rows, part.width);
+    const Taps across = make_taps(in_width, width, part.left, part.width, filter);
+    for (std::int64_t c = 0; c < channels; ++c) {
+      resize_rows(from.data<std::uint8_t>() + (c * in_height + top) * in_width,
+                  lines.data<std::uint8_t>() + c * rows * part.width, rows, in_width, across);
+    }
+  } else {
+    lines = crop(from, {top, part.left, rows, part.width});
+  }
+  if (height == in_height) return lines;
+  Tensor to = empty_u8(channels, part.height, part.width);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    resize_columns(lines.data<std::uint8_t>() + c * rows * part.width,
+                   to.data<std::uint8_t>() + c * part.height * part.width, part.width, down);
+  }
+  return to;
+}
+
+// Where a part of a side begins in its middle. Python's round: a half goes to the even number.
+std::int64_t middle(std::int64_t side, std::int64_t part) {
+  return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(side - part) / 2));
+}
+
 }  // namespace
 
 Filter parse_filter(const std::string& name) {
@@ -153,43 +192,15 @@ Tensor crop(const Tensor& image, const Box& box) {
 }
 
 Tensor resize(const Tensor& image, std::int64_t height, std::int64_t width, Filter filter) {
-  Tensor from = checked_u8("resize", image);
+  const Tensor from = checked_u8("resize", image);
   if (height < 1 || width < 1 || height > kLargestSide || width > kLargestSide) {
     throw ValueError(format("[resize] to {} x {}; expected sides from 1 to {}", height, width, kLargestSide));
   }
-  const FilterShape shape = shape_of(filter);
-  const std::int64_t channels = from.size(0);
-  if (width != from.size(2)) {
-    Tensor to = empty_u8(channels, from.size(1), width);
-    resize_rows(from.data<std::uint8_t>(), to.data<std::uint8_t>(), channels * from.size(1), from.size(2),
-                make_taps(from.size(2), width, shape));
-    from = to;
-  }
-  if (height != from.size(1)) {
-    Tensor to = empty_u8(channels, height, width);
-    const Taps taps = make_taps(from.size(1), height, shape);
-    for (std::int64_t c = 0; c < channels; ++c) {
-      resize_columns(from.data<std::uint8_t>() + c * from.size(1) * width, to.data<std::uint8_t>() + c * height * width,
-                     width, taps);
-    }
-    from = to;
-  }
-  return from;
+  return resize_part(from, height, width, {0, 0, height, width}, shape_of(filter));
 }
 
 Tensor crop_resize(const Tensor& image, const Box& box, std::int64_t height, std::int64_t width, Filter filter) {
   return resize(crop(image, box), height, width, filter);
-}
-
-Tensor resize_shorter(const Tensor& image, std::int64_t shorter, Filter filter) {
-  const Tensor from = checked_u8("resize_shorter", image);
-  const std::int64_t height = from.size(1), width = from.size(2);
-  if (std::min(height, width) == shorter) return from;
-  const auto longer = [&](std::int64_t side, std::int64_t other) {
-    return static_cast<std::int64_t>(static_cast<double>(shorter * side) / static_cast<double>(other));
-  };
-  return width <= height ? resize(from, longer(height, width), shorter, filter)
-                         : resize(from, shorter, longer(width, height), filter);
 }
 
 Tensor pad(const Tensor& image, std::int64_t left, std::int64_t top, std::int64_t right, std::int64_t bottom,
@@ -215,11 +226,25 @@ Tensor center_crop(const Tensor& image, std::int64_t height, std::int64_t width)
     const std::int64_t across = std::max<std::int64_t>(0, width - from.size(2));
     from = pad(from, across / 2, down / 2, (across + 1) / 2, (down + 1) / 2, 0);
   }
-  // Python's round: a half goes to the even number.
-  const auto middle = [](std::int64_t size, std::int64_t part) {
-    return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(size - part) / 2));
-  };
   return crop(from, {middle(from.size(1), height), middle(from.size(2), width), height, width});
+}
+
+Tensor resize_center_crop(const Tensor& image, std::int64_t shorter, std::int64_t height, std::int64_t width,
+                          Filter filter) {
+  const Tensor from = checked_u8("resize_center_crop", image);
+  if (shorter < 1 || shorter > kLargestSide || height < 1 || width < 1) {
+    throw ValueError(format("[resize_center_crop] the shorter side to {}, of it {} x {}; expected sides from 1 to {}",
+                            shorter, height, width, kLargestSide));
+  }
+  const std::int64_t least = std::min(from.size(1), from.size(2));
+  if (least == shorter) return center_crop(from, height, width);
+  const auto side = [&](std::int64_t own) {
+    return static_cast<std::int64_t>(static_cast<double>(shorter * own) / static_cast<double>(least));
+  };
+  const std::int64_t down = side(from.size(1)), across = side(from.size(2));
+  const Box part{down > height ? middle(down, height) : 0, across > width ? middle(across, width) : 0,
+                 std::min(down, height), std::min(across, width)};
+  return center_crop(resize_part(from, down, across, part, shape_of(filter)), height, width);
 }
 
 }  // namespace polygrad

@@ -27,10 +27,12 @@ Tensor resize(const Tensor& image, std::int64_t height, std::int64_t width, Filt
 // crop, then resize: the filter sees nothing outside the box.
 Tensor crop_resize(const Tensor& image, const Box& box, std::int64_t height, std::int64_t width,
                    Filter filter = Filter::bicubic);
-// The shorter side becomes `shorter`, the longer int(shorter * longer / shorter side).
-Tensor resize_shorter(const Tensor& image, std::int64_t shorter, Filter filter = Filter::bicubic);
 // The middle; where the image is smaller, it is padded with zeros first.
 Tensor center_crop(const Tensor& image, std::int64_t height, std::int64_t width);
+// The image resized so that its shorter side is `shorter` (the longer int(shorter * longer / shorter side)), of which
+// the middle is kept, as center_crop has it. Only that is computed: a picture of one row takes no more memory.
+Tensor resize_center_crop(const Tensor& image, std::int64_t shorter, std::int64_t height, std::int64_t width,
+                          Filter filter = Filter::bicubic);
 Tensor pad(const Tensor& image, std::int64_t left, std::int64_t top, std::int64_t right, std::int64_t bottom, int fill);
 
 }  // namespace polygrad

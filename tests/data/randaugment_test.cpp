@@ -10,8 +10,10 @@
 #include "data/augment.h"
 #include "data/color.h"
 #include "engine/error.h"
+#include "tests/support/isolation.h"
 
 using namespace polygrad;
+using namespace polygrad::testing;
 using doctest::Contains;
 
 namespace {
@@ -190,6 +192,29 @@ TEST_CASE("a smaller picture averages what falls together; to its size: resize, 
   const ImageTransform same({.height = 64, .width = 64, .resize = 64});
   CHECK(same(exact, generator).to_vector<float>() == normalize(exact, {}, {}).to_vector<float>());
   CHECK(center_crop(ramp(1, 3, 3), 5, 5).to_vector<std::uint8_t>()[6] == 0);
+}
+
+TEST_CASE("the middle of a resized picture is computed alone: the bytes of the whole's middle, in no more memory") {
+  const std::vector<std::array<std::int64_t, 5>> shapes = {
+      // height, width, shorter, of which height, width
+      {37, 53, 20, 16, 16}, {53, 37, 20, 11, 20}, {9, 31, 24, 24, 24},  {31, 9, 24, 7, 50},
+      {64, 64, 24, 24, 23}, {20, 50, 20, 13, 40}, {50, 20, 20, 60, 10}, {5, 6, 40, 64, 32}};
+  for (const auto& [height, width, shorter, down, across] : shapes) {
+    CAPTURE(height);
+    CAPTURE(width);
+    const Tensor image = ramp(3, height, width);
+    const std::int64_t least = std::min(height, width);
+    const Tensor whole = resize(image, shorter * height / least, shorter * width / least);
+    CHECK(resize_center_crop(image, shorter, down, across).to_vector<std::uint8_t>() ==
+          center_crop(whole, down, across).to_vector<std::uint8_t>());
+  }
+  const Tensor line = Tensor::from_vector(std::vector<std::uint8_t>(3 * 60000, 9), Shape{3, 1, 60000});
+  const int code = run_in_child([&] {
+    limit_further_memory(std::size_t{64} << 20);  // all of it would be 256 x 15,360,000
+    return resize_center_crop(line, 256, 224, 224).shape() == Shape{3, 224, 224} ? 0 : 1;
+  });
+  CHECK(code == 0);
+  CHECK_THROWS_AS(resize_center_crop(line, 0, 5, 5), ValueError);
 }
 
 TEST_CASE("settings without sense") {

@@ -68,7 +68,7 @@ Tensor run_op(const std::string& op, const Parameters& p, const Tensor& image) {
     return crop_resize(image, box, p.integer("h"), p.integer("w"), p.filter());
   }
   if (op == "tv_resize_centercrop") {
-    return center_crop(resize_shorter(image, p.integer("shorter"), p.filter()), p.integer("crop"), p.integer("crop"));
+    return resize_center_crop(image, p.integer("shorter"), p.integer("crop"), p.integer("crop"), p.filter());
   }
   if (op == "rotate") return rotate(image, p.number("degrees"), p.filter(), p.fill());
   if (op == "shear_x") return shear_x(image, p.number("factor"), p.filter(), p.fill());
