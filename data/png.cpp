@@ -31,6 +31,11 @@ std::string plain(const std::string& text) {
 }  // namespace
 
 std::string png_bytes(const Tensor& image) {
+  // The writer counts in int, adds a byte to each row and doubles its memory when it is full.
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
+  if (image.defined() && image.numel() > kMostBytes) {
+    throw ValueError(format("[write_png] {}; expected at most {} bytes", describe(image), kMostBytes));
+  }
   const Tensor from = checked_u8("write_png", image);
   const std::int64_t channels = from.size(0), plane = from.size(1) * from.size(2);
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(from.numel()));

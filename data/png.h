@@ -9,7 +9,8 @@
 
 namespace polygrad {
 
-// (1 or 3, H, W) u8. The file appears whole or not at all. Throws ShapeError, DTypeError, IoError.
+// (1 or 3, H, W) u8, up to 256 MiB (ValueError). The file appears whole or not at all. Throws ShapeError, DTypeError,
+// IoError.
 void write_png(const std::string& path, const Tensor& image);
 std::string png_bytes(const Tensor& image);
 

@@ -42,28 +42,39 @@ std::string fitting(std::string text, std::int64_t width, std::int64_t scale) {
 Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vector<std::string>& names) {
   const auto classes = static_cast<std::int64_t>(names.size());
   constexpr std::int64_t kMargin = 8, kSide = 640, kNamed = 40, kLargestCell = 24, kTitle = 2 * kTextHeight;
-  const std::int64_t cell = std::clamp<std::int64_t>(kSide / std::max<std::int64_t>(classes, 1), 2, kLargestCell);
+  constexpr std::int64_t kMostCells = 4096;  // a side; of more classes, neighbours share a cell
+  const std::int64_t group = std::max<std::int64_t>(1, (classes + kMostCells - 1) / kMostCells);
+  const std::int64_t cells = (classes + group - 1) / group;
+  const std::int64_t cell = std::clamp<std::int64_t>(kSide / std::max<std::int64_t>(cells, 1), 1, kLargestCell);
   const bool named = classes <= kNamed && cell >= kTextHeight;
   std::int64_t left = kMargin;
   if (named) {
     for (const std::string& name : names)
       left = std::max(left, kMargin + 4 + std::min<std::int64_t>(text_width(name), 200));
   }
-  const std::int64_t side = classes * cell, top = kMargin + kTitle;
+  const std::int64_t side = cells * cell, top = kMargin + kTitle;
   const std::string title = "rows: labels, columns: predicted, dark: often";
   Tensor picture = white(top + side + kMargin, std::max(left + side, kMargin + text_width(title)) + kMargin);
   draw_text(picture, title, kMargin, kMargin, 1, 0, 0, 0);
-  for (std::int64_t y = 0; y < classes; ++y) {
-    const std::int64_t* row = counts.data() + y * classes;
+  for (std::int64_t y = 0; y < cells; ++y) {
+    std::vector<std::int64_t> row(static_cast<std::size_t>(cells));
     std::int64_t sum = 0;
-    for (std::int64_t x = 0; x < classes; ++x) sum += row[x];
+    for (std::int64_t label = y * group; label < std::min((y + 1) * group, classes); ++label) {
+      for (std::int64_t predicted = 0; predicted < classes; ++predicted) {
+        const std::int64_t count = counts[static_cast<std::size_t>(label * classes + predicted)];
+        row[static_cast<std::size_t>(predicted / group)] += count;
+        sum += count;
+      }
+    }
     if (named) {
       draw_text(picture, fitting(names[static_cast<std::size_t>(y)], 200, 1), top + y * cell + (cell - 7) / 2, kMargin,
                 1, 0, 0, 0);
     }
-    for (std::int64_t x = 0; x < classes; ++x) {
+    for (std::int64_t x = 0; x < cells; ++x) {
       // The root makes small shares visible; a class without samples is grey.
-      const double shade = sum > 0 ? std::sqrt(static_cast<double>(row[x]) / static_cast<double>(sum)) : 0;
+      const double share =
+          sum > 0 ? static_cast<double>(row[static_cast<std::size_t>(x)]) / static_cast<double>(sum) : 0;
+      const double shade = std::sqrt(share);
       const auto light = static_cast<std::uint8_t>(std::lround(255 * (1 - shade)));
       const auto blue = static_cast<std::uint8_t>(std::lround(255 - 115 * shade));
       if (sum > 0) {
@@ -83,6 +94,7 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
   Loader loader(experiment.train, training_loader(config, experiment));
   std::optional<Batch> batch = loader.next();
   if (!batch || batch->size() == 0) throw DataError("[contact_sheet] no training picture");
+  if (images < 1) throw ValueError(format("[contact_sheet] {} images; expected at least 1", images));
   const std::int64_t size = batch->size();
   MixPlan plan;
   if (experiment.mix.enabled()) {
@@ -107,7 +119,7 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
   for (std::int64_t i = 0; i < shown; ++i) {
     const std::int64_t top = kGap + i / columns * cell_height, left = kGap + i % columns * cell_width;
     for (std::int64_t c = 0; c < 3; ++c) {
-      const std::int64_t from_channel = channels == 1 ? 0 : c;
+      const std::int64_t from_channel = std::min(c, channels - 1);
       const float* from = batch->images.data<float>() + (i * channels + from_channel) * height * width;
       const double mean = number(input.mean, from_channel, 0), stddev = number(input.stddev, from_channel, 1);
       for (std::int64_t y = 0; y < height * scale; ++y) {

@@ -391,6 +391,12 @@ TEST_CASE("threads decode valid and broken files side by side: the same pictures
   CHECK(wrong == std::vector<int>(4, 0));
 }
 
+TEST_CASE("a picture too large for the PNG writer is refused, not cut") {
+  std::uint8_t byte = 0;  // nothing behind it is read
+  const Tensor huge = Tensor::from_blob(&byte, Shape{1, 40000, 40000}, DType::u8);
+  CHECK_THROWS_WITH_AS(write_png("none.png", huge), Contains("expected at most 268435456 bytes"), ValueError);
+}
+
 TEST_CASE("letters are drawn where they were asked for, and cut at the border") {
   Tensor picture = Tensor::from_vector(std::vector<std::uint8_t>(3 * 20 * 40, 0), Shape{3, 20, 40});
   draw_text(picture, "a\xC3\xA9", 2, 3, 1, 255, 128, 0);

@@ -234,6 +234,15 @@ TEST_CASE("a contact sheet shows what the model gets, mixing included") {
   }
   const Config full = colour_config(folder / "set", {"augment.preset=full"});
   CHECK(contact_sheet(full, build_experiment(full), 4).size(2) == 4 * (96 + 6) + 6);
+  CHECK_THROWS_AS(contact_sheet(full, build_experiment(full), 0), ValueError);
   CHECK(confusion_picture({3, 0, 1, 0}, {"a", "b"}).size(0) == 3);
   CHECK(confusion_picture(std::vector<std::int64_t>(90000, 1), std::vector<std::string>(300, "x")).size(1) > 600);
+  // Of more classes than pixels neighbours share one, and keep the diagonal.
+  std::vector<std::int64_t> counts(std::size_t{5000} * 5000);
+  for (std::size_t k = 0; k < 5000; ++k) counts[k * 5001] = 1;
+  const Tensor many = confusion_picture(counts, std::vector<std::string>(5000, "x"));
+  CHECK(many.size(1) < 2600);
+  const std::uint8_t* red = many.data<std::uint8_t>();
+  for (std::int64_t k : {0, 1000, 2499}) CHECK(red[(28 + k) * many.size(2) + 8 + k] == 0);
+  CHECK(red[(28 + 7) * many.size(2) + 8 + 9] == 255);
 }
