@@ -14,8 +14,8 @@
 
 namespace polygrad {
 
-Classifier::Classifier(CheckpointInfo info, std::shared_ptr<const Model> model)
-    : info_(std::move(info)), model_(std::move(model)) {}
+Classifier::Classifier(CheckpointInfo info, std::shared_ptr<const Model> model, Precision precision)
+    : info_(std::move(info)), model_(std::move(model)), precision_(precision) {}
 
 Classifier Classifier::load(const std::string& checkpoint, const std::string& weights) {
   const std::string folder = find_checkpoint(checkpoint);
@@ -23,11 +23,14 @@ Classifier Classifier::load(const std::string& checkpoint, const std::string& we
   std::unique_ptr<Model> model =
       build_model(info.config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
   load_checkpoint_weights(folder, weights.empty() ? info.config.text("eval.weights") : weights, *model);
-  return Classifier(std::move(info), std::move(model));
+  const Precision trained = precision_named(info.config.text("train.precision"));
+  const Precision precision = precision_obstacle(trained).empty() ? trained : Precision::f32;
+  return Classifier(std::move(info), std::move(model), precision);
 }
 
 Tensor Classifier::logits(const Tensor& images) const {
   const NoGradGuard no_grad;
+  const PrecisionGuard precision(precision_);
   return model_->forward(images).to(DType::f32).contiguous();
 }
 

@@ -14,6 +14,7 @@
 
 #include "apps/training/checkpoint.h"
 #include "models/model.h"
+#include "ops/precision.h"
 
 namespace polygrad {
 
@@ -26,7 +27,8 @@ struct ClassScore {
 class Classifier {
  public:
   // `checkpoint` is a checkpoint or a run folder (its newest one); `weights` is "raw", "ema", or "" for
-  // what its configuration evaluates. Throws IoError, ConfigError.
+  // what its configuration evaluates. It computes as `--eval` does, in the precision of the training where this machine
+  // can. Throws IoError, ConfigError.
   static Classifier load(const std::string& checkpoint, const std::string& weights = "");
 
   // The `top` most probable classes, best first; of equal ones the lower index. `image` is u8 (C, H, W) of any size
@@ -44,9 +46,10 @@ class Classifier {
   const Model& model() const { return *model_; }
 
  private:
-  Classifier(CheckpointInfo info, std::shared_ptr<const Model> model);
+  Classifier(CheckpointInfo info, std::shared_ptr<const Model> model, Precision precision);
   CheckpointInfo info_;
   std::shared_ptr<const Model> model_;
+  Precision precision_;
 };
 
 }  // namespace polygrad

@@ -15,6 +15,7 @@
 #include "engine/error.h"
 #include "engine/log.h"
 #include "tests/data/picture_folder.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
 
 using namespace polygrad;
@@ -211,6 +212,21 @@ TEST_CASE("grey models take pictures of colour, and the other settings of the in
   CHECK(evaluate_on(find_checkpoint(folder / "run"), folder / "set").result.count == 16);
   CHECK_THROWS_WITH_AS(Trainer(colour_config(folder / "set", {"data.mean=[0.5, 0.5]"}), {}),
                        Contains("data.mean: 2 numbers for images with 3 channels"), ConfigError);
+}
+
+TEST_CASE("a classifier computes as the evaluation does: in the training's precision") {
+  if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
+  const TemporaryFolder folder;
+  write_set(folder / "set");
+  Trainer(colour_config(folder / "set", {"train.precision=bf16", "train.epochs=2"}), {.out = folder / "run"}).run();
+  const CheckpointEval eval = evaluate_on(find_checkpoint(folder / "run"), folder / "set");
+  CHECK(eval.precision == Precision::bf16);
+  const Classifier classifier = Classifier::load(folder / "run");
+  for (const Prediction& p : eval.predictions) {
+    const ClassScore best = classifier.predict(eval.data.dataset->describe(p.index), 1)[0];
+    CHECK(best.index == p.predicted);
+    CHECK(best.probability == doctest::Approx(p.probability).epsilon(1e-5));
+  }
 }
 
 TEST_CASE("a contact sheet shows what the model gets, mixing included") {
