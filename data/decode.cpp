@@ -128,9 +128,10 @@ Tensor decode_jpeg(const Source& source, const DecodeOptions& options) {
   if (const char* process = jpeg_process(header.frame)) {
     source.fail(ImageFault::unsupported, format("{}; convert it to a baseline JPEG or a PNG", process));
   }
-  if (header.precision != 8) {
+  if (header.precision == 12 || header.precision == 16) {
     source.fail(ImageFault::unsupported, format("JPEG with {} bits a sample; convert it to 8 bits", header.precision));
   }
+  if (header.precision != 8) source.fail(ImageFault::corrupt, format("{} bits a sample", header.precision));
   check_size(source, header.width, header.height);
   if (!header.has_scan) source.fail(ImageFault::corrupt, "no scan: the file has no pixels");
   const std::int64_t pixels = header.width * header.height;
