@@ -196,15 +196,22 @@ EvalData open_eval_data(const DataOptions& options, const std::string& split,
     std::string name;
     const auto files = open_image_part(root, split, folder_options(options), name, notes);
     // The undivided folder of the training itself: its held-out part is what `val` means, so that goes below.
+    const std::string divided = format(" of {} train: ", options.name);
     const std::size_t val = trained_on.find("; val: ");
-    const bool same =
-        name.empty() && val != std::string::npos &&
-        trained_on.find(format(" of {} train: {}", options.name, files->content()), val) != std::string::npos;
+    const bool undivided =
+        name.empty() && val != std::string::npos && trained_on.find(divided, val) != std::string::npos;
+    const bool same = undivided && trained_on.find(divided + files->content(), val) != std::string::npos;
     if (!same) {
       found = part(files, all_positions(files->size()), options.limit_val, options);
       result.split = name.empty() ? (split.empty() ? "val" : split) : name;
       describe_pictures(result, options);
       result.notes = std::move(notes.lines);
+      if (undivided) {
+        result.notes.push_back(
+            format("{}: not the folder as it was trained on; all of its {} pictures are evaluated, also any that were "
+                   "trained on",
+                   root, files->size()));
+      }
     }
   }
   if (!found) {

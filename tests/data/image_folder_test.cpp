@@ -286,7 +286,13 @@ TEST_CASE("an evaluation matches classes by name: some of them, in any order, in
       open_eval_data(options_of("image_folder", folder / "all"), "", parts.class_names, parts.fingerprint());
   REQUIRE(held.dataset->size() == parts.val->size());
   for (std::int64_t i = 0; i < parts.val->size(); ++i) CHECK(held.dataset->describe(i) == parts.val->describe(i));
+  CHECK(held.notes.empty());
   check(open_eval_data(options_of("image_folder", folder / "all"), "", known, "other"), 36);
+  // A picture more: the held-out ones can't be told any longer, and that is said.
+  write_picture(folder / "all/red/more.png", small_picture(200, 40, 40, 999));
+  const EvalData changed = open_eval_data(options_of("image_folder", folder / "all"), "", known, parts.fingerprint());
+  check(changed, 37);
+  CHECK(any_line(changed.notes, "not the folder as it was trained on; all of its 37 pictures are evaluated"));
 }
 
 TEST_CASE("CIFAR's records: planes, labels, sizes that are no multiple, labels outside the classes") {
