@@ -149,6 +149,9 @@ Tensor decode_jpeg(const Source& source, const DecodeOptions& options) {
     if (picture.pixels.size() > kKept) picture = TurboPicture();
     if (!why.empty()) source.fail(ImageFault::corrupt, why);
   } else {
+    // libjpeg tells, stb_image would make a grey picture of it.
+    if (!header.has_huffman || !header.has_quantization)
+      source.fail(ImageFault::corrupt, "no tables to decode it with");
     image = decode_with_stb(source, source.bytes, header.width, header.height);
   }
   return options.exif ? orient(image, header.orientation) : image;

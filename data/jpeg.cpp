@@ -29,6 +29,7 @@ bool is_frame(int marker) {
 }
 bool is_restart(int marker) { return marker >= 0xD0 && marker <= 0xD7; }
 constexpr int kStart = 0xD8, kEnd = 0xD9, kScan = 0xDA, kApp1 = 0xE1, kTemporary = 0x01, kStuffed = 0x00;
+constexpr int kHuffman = 0xC4, kQuantization = 0xDB;
 
 // The place of the next marker's low byte at or after `at`: behind any junk and fill bytes; npos where there is none.
 std::size_t next_marker(std::string_view bytes, std::size_t at) {
@@ -95,6 +96,8 @@ JpegHeader read_jpeg_header(std::string_view bytes) {
     const std::string_view segment = bytes.substr(at + 2, length - 2);
     if (is_frame(marker)) read_frame(segment, marker, header);
     if (marker == kScan) header.has_scan = true;
+    if (marker == kHuffman) header.has_huffman = true;
+    if (marker == kQuantization) header.has_quantization = true;
     if (marker == kApp1 && !oriented && segment.substr(0, kExif.size()) == kExif) {
       oriented = true;
       header.orientation = exif_orientation(segment.substr(kExif.size()));

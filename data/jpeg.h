@@ -13,9 +13,10 @@ namespace polygrad {
 
 struct JpegHeader {
   bool has_frame = false, has_scan = false;
-  bool has_end = false;  // an EOI marker where one belongs
-  int frame = 0;         // the SOF marker's low byte: 0xC0 baseline, 0xC2 progressive, 0xC3 lossless, ...
-  int precision = 0;     // bits a sample
+  bool has_huffman = false, has_quantization = false;  // tables, at least one of each
+  bool has_end = false;                                // an EOI marker where one belongs
+  int frame = 0;      // the SOF marker's low byte: 0xC0 baseline, 0xC2 progressive, 0xC3 lossless, ...
+  int precision = 0;  // bits a sample
   std::int64_t width = 0, height = 0;
   int orientation = 1;  // EXIF's, 1 where there is none or the block is malformed
 };

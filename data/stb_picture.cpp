@@ -12,7 +12,8 @@ thread_local std::size_t t_budget = 0;  // bytes that the decoder may still take
 void* limited_realloc(void* pointer, std::size_t old_bytes, std::size_t bytes) {
   const std::size_t more = bytes > old_bytes ? bytes - old_bytes : 0;
   if (more > t_budget) return nullptr;
-  void* result = std::realloc(pointer, bytes);
+  // Zeroed: stb_image reads the coefficients of a progressive JPEG that has no first scan as it finds them.
+  void* result = pointer ? std::realloc(pointer, bytes) : std::calloc(1, bytes);
   if (result) t_budget -= more;
   return result;
 }
