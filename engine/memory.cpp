@@ -7,16 +7,17 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "engine/backend/device_memory.h"
 #include "engine/error.h"
 #include "engine/format.h"
-#include "engine/testing.h"
+#include "engine/memory_counters.h"
+#include "engine/testing_access.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -35,12 +36,7 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kThreadBlock = 64 << 10;  // larger blocks go straight to the shared cache
 constexpr std::size_t kThreadBytes = 1 << 20;   // what a thread keeps for itself at most
 
-std::size_t size_class(std::size_t bytes) {
-  if (bytes <= kAlignment) return kAlignment;
-  const int log2 = std::bit_width(bytes - 1) - 1;
-  const std::size_t quantum = std::max(kAlignment, std::size_t{1} << (log2 > 3 ? log2 - 3 : 0));
-  return (bytes + quantum - 1) / quantum * quantum;
-}
+std::size_t class_of(std::size_t bytes) { return detail::size_class(bytes, kAlignment); }
 
 void* system_allocate(std::size_t bytes) {
   const bool huge = bytes >= 2 * kHugePage;
@@ -52,34 +48,13 @@ void* system_allocate(std::size_t bytes) {
 
 struct ThreadCache;
 
-struct Cache {
+struct Cache : detail::MemoryCounters {
   std::mutex mutex;
   std::map<std::size_t, std::vector<void*>> free;  // by size class
-  std::atomic<std::size_t> in_use{0}, cached{0}, peak{0}, limit{0};
-  std::atomic<std::size_t> held{0};  // asked of the system and not given back: in use + cached, and never out of step
-  std::atomic<std::uint64_t> allocations{0}, fresh{0};
 
   static Cache& instance() {
     static Cache* cache = new Cache;
     return *cache;
-  }
-
-  void count_use(std::size_t bytes) {
-    const std::size_t now = in_use.fetch_add(bytes) + bytes;
-    std::size_t seen = peak.load();
-    while (seen < now && !peak.compare_exchange_weak(seen, now)) {
-    }
-  }
-
-  // Claims bytes that are about to be asked of the system; false where they would exceed the limit. One step, so that
-  // threads that allocate at once can't exceed it together.
-  bool reserve(std::size_t bytes) {
-    std::size_t now = held.load();
-    do {
-      const std::size_t most = limit.load();
-      if (most != 0 && (now > most || bytes > most - now)) return false;
-    } while (!held.compare_exchange_weak(now, now + bytes));
-    return true;
   }
 
   void give_back(void* pointer, std::size_t bytes) {
@@ -113,13 +88,6 @@ struct Cache {
     }
     free.clear();
   }
-
-  [[noreturn]] void fail(std::size_t bytes) {
-    throw OutOfMemoryError(
-        format("[allocate] out of memory: requested {} bytes; {} in use, {} cached, limit {}; use a smaller "
-               "batch, raise the limit (set_memory_limit) or free tensors",
-               bytes, in_use.load(), cached.load(), limit.load() ? format("{}", limit.load()) : std::string("none")));
-  }
 };
 
 struct ThreadCache {
@@ -145,18 +113,25 @@ ThreadCache::~ThreadCache() {
   thread_cache_gone = true;
 }
 
-std::atomic<int> poison_guards{0};
+std::atomic<int> poison_guards{0}, uncached_guards{0};
 
 }  // namespace
 
 namespace detail {
 
+void MemoryCounters::fail(std::size_t bytes, const std::string& where) const {
+  throw OutOfMemoryError(
+      format("[allocate] out of memory{}: requested {} bytes; {} in use, {} cached, limit {}; use a smaller "
+             "batch, raise the limit (set_memory_limit) or free tensors",
+             where, bytes, in_use.load(), cached.load(), limit.load() ? format("{}", limit.load()) : "none"));
+}
+
 void* allocate(std::size_t requested, Device device) {
-  check_device(device);
+  if (device.type == DeviceType::cuda) return cuda_memory().allocate(requested, device.index);
   Cache& cache = Cache::instance();
   cache.allocations.fetch_add(1, std::memory_order_relaxed);
   if (requested > kAddressable) cache.fail(requested);
-  const std::size_t bytes = size_class(requested);
+  const std::size_t bytes = class_of(requested);
   void* pointer = nullptr;
   if (bytes <= kThreadBlock && !thread_cache_gone) {
     const auto found = thread_cache.free.find(bytes);
@@ -191,9 +166,10 @@ void* allocate(std::size_t requested, Device device) {
   return pointer;
 }
 
-void deallocate(void* pointer, std::size_t requested, Device) noexcept {
+void deallocate(void* pointer, std::size_t requested, Device device) noexcept {
+  if (device.type == DeviceType::cuda) return cuda_memory().deallocate(pointer, requested, device.index);
   Cache& cache = Cache::instance();
-  const std::size_t bytes = size_class(requested);
+  const std::size_t bytes = class_of(requested);
   cache.in_use -= bytes;
   ASAN_POISON_MEMORY_REGION(pointer, bytes);
   cache.cached += bytes;  // before another thread can take it
@@ -213,31 +189,25 @@ void deallocate(void* pointer, std::size_t requested, Device) noexcept {
 }  // namespace detail
 
 MemoryStats memory_stats(Device device) {
-  check_device(device);
-  const Cache& cache = Cache::instance();
-  return {.bytes_in_use = cache.in_use,
-          .bytes_cached = cache.cached,
-          .peak_bytes_in_use = cache.peak,
-          .allocations = cache.allocations,
-          .fresh_allocations = cache.fresh,
-          .limit = cache.limit};
+  if (device.type == DeviceType::cuda) return cuda_memory().stats(device.index);
+  return Cache::instance().stats();
 }
 
 void reset_peak_memory(Device device) {
-  check_device(device);
+  if (device.type == DeviceType::cuda) return cuda_memory().reset_peak(device.index);
   Cache& cache = Cache::instance();
   cache.peak = cache.in_use.load();
 }
 
 void set_memory_limit(std::size_t bytes, Device device) {
-  check_device(device);
+  if (device.type == DeviceType::cuda) return cuda_memory().set_limit(bytes, device.index);
   Cache& cache = Cache::instance();
   cache.limit = bytes;
   if (bytes != 0 && cache.held > bytes) trim_memory(device);
 }
 
 void trim_memory(Device device) {
-  check_device(device);
+  if (device.type == DeviceType::cuda) return cuda_memory().trim(device.index);
   if (!thread_cache_gone) thread_cache.flush();
   Cache::instance().trim();
 }
@@ -246,6 +216,11 @@ namespace testing {
 
 PoisonGuard::PoisonGuard() { ++poison_guards; }
 PoisonGuard::~PoisonGuard() { --poison_guards; }
+bool poisons() { return poison_guards.load(std::memory_order_relaxed) > 0; }
+
+UncachedGuard::UncachedGuard() { ++uncached_guards; }
+UncachedGuard::~UncachedGuard() { --uncached_guards; }
+bool uncached() { return uncached_guards.load(std::memory_order_relaxed) > 0; }
 
 }  // namespace testing
 

@@ -11,12 +11,16 @@
 
 #include "engine/dtype.h"
 
+// POLYGRAD_HOST_INLINE: the same for what only the host calls.
 #if defined(__CUDACC__)
 #define POLYGRAD_INLINE __host__ __device__ __forceinline__
+#define POLYGRAD_HOST_INLINE __forceinline__
 #elif defined(__GNUC__)
 #define POLYGRAD_INLINE __attribute__((always_inline)) inline
+#define POLYGRAD_HOST_INLINE POLYGRAD_INLINE
 #else
 #define POLYGRAD_INLINE inline
+#define POLYGRAD_HOST_INLINE POLYGRAD_INLINE
 #endif
 
 namespace polygrad {

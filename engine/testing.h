@@ -1,4 +1,4 @@
-// Deliberate faults: a way to prove that a test would notice a wrong op.
+// Deliberate faults: a way to prove that a test would notice a wrong op, or a kernel that reads what it should not.
 //
 // While a MutationGuard lives, this thread's op named `op` has its value, or each gradient its rule returns, multiplied
 // by `factor`, at the one place where all ops pass: record() and the walk of the graph. For tests only.
@@ -37,6 +37,16 @@ class PoisonGuard {
   ~PoisonGuard();
   PoisonGuard(const PoisonGuard&) = delete;
   PoisonGuard& operator=(const PoisonGuard&) = delete;
+};
+
+// While one lives, every block of a GPU's memory is asked of the system, with its exact size, and given back when it is
+// freed: a memory checker then sees where each tensor ends.
+class UncachedGuard {
+ public:
+  UncachedGuard();
+  ~UncachedGuard();
+  UncachedGuard(const UncachedGuard&) = delete;
+  UncachedGuard& operator=(const UncachedGuard&) = delete;
 };
 
 }  // namespace polygrad::testing

@@ -24,7 +24,7 @@ class Workspace {
   // parallel_for, or make a Workspace inside the chunk.
   void* allocate(std::size_t bytes);
   template <class T>
-  POLYGRAD_INLINE T* allocate(std::int64_t count) {
+  POLYGRAD_HOST_INLINE T* allocate(std::int64_t count) {
     return static_cast<T*>(allocate(static_cast<std::size_t>(count) * sizeof(T)));
   }
   Device device() const;
