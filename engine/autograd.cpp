@@ -36,7 +36,7 @@ thread_local bool anomaly = false;
 thread_local const char* walking_op = nullptr;  // whose rule runs, for SavedTensor's message
 std::atomic<std::uint64_t> next_sequence{1};
 
-const EngineKernels& kernels_of(const Tensor& tensor) { return engine_kernels(tensor.device().type); }
+const EngineKernels& kernels_of(const Tensor& tensor) { return engine_kernels(tensor.device()); }
 
 // A copy times `factor`: only for deliberate faults, so its speed does not matter.
 Tensor scaled_copy(const Tensor& tensor, double factor) {

@@ -1,6 +1,6 @@
 #include "engine/device.h"
 
-#include "engine/backend/kernels.h"
+#include "engine/backend/device_memory.h"
 #include "engine/error.h"
 #include "engine/format.h"
 
@@ -18,6 +18,10 @@ Device parse_device(const std::string& text) {
     return Device::cuda(std::stoi(text.substr(5)));
   }
   throw ValueError(format("[device] \"{}\" is no device; expected cpu, cuda or cuda:N", text));
+}
+
+void synchronize(Device device) {
+  if (device.type == DeviceType::cuda) cuda_memory().synchronize(device.index);
 }
 
 }  // namespace polygrad

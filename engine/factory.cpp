@@ -29,7 +29,7 @@ Tensor drawn(const char* op, RandomFill EngineKernels::*fill, const Shape& shape
   Tensor result = Tensor::empty(shape, {.dtype = options.dtype, .device = options.device});
   Generator& generator = options.generator ? *options.generator : default_generator();
   FloatingPointGuard floating_point;
-  (engine_kernels(options.device.type).*fill)(result.ref(), generator.take());
+  (engine_kernels(options.device).*fill)(result.ref(), generator.take());
   if (options.requires_grad) result.set_requires_grad(true);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/autograd.h"
+#include "engine/backend/device_memory.h"
 #include "engine/backend/kernels.h"
 #include "engine/error.h"
 #include "engine/format.h"
@@ -147,7 +148,7 @@ std::string describe(const Tensor& tensor) {
 
 bool all_finite(const Tensor& tensor) {
   FloatingPointGuard floating_point;
-  return engine_kernels(tensor.device().type).is_finite(tensor.ref());
+  return engine_kernels(tensor.device()).is_finite(tensor.ref());
 }
 
 // --- its elements --------------------------------------------------------------------------------------------------
@@ -216,8 +217,23 @@ namespace {
 Tensor copied(const Tensor& source, DType dtype) {
   Tensor result = Tensor::empty(source.shape(), {.dtype = dtype, .device = source.device()});
   FloatingPointGuard floating_point;
-  engine_kernels(source.device().type).copy(source.ref(), result.ref());
+  engine_kernels(source.device()).copy(source.ref(), result.ref());
   return result;
+}
+
+// Contiguous tensors on two devices, of which at least one is a GPU.
+void copy_between(const Tensor& source, const Tensor& result) {
+  const Device from = source.device(), to = result.device();
+  const std::size_t bytes = static_cast<std::size_t>(source.numel()) * dtype_size(source.dtype());
+  const void* read = source.ref().data;
+  void* written = result.ref().data;
+  if (from.type == DeviceType::cpu) {
+    cuda_memory().copy_in(read, written, bytes, to.index);
+  } else if (to.type == DeviceType::cpu) {
+    cuda_memory().copy_out(read, written, bytes, from.index);
+  } else {
+    cuda_memory().copy_across(read, from.index, written, to.index, bytes);
+  }
 }
 
 }  // namespace
@@ -245,7 +261,12 @@ Tensor Tensor::to(DType dtype) const {
 Tensor Tensor::to(Device device) const {
   check_device(device);
   if (device == this->device()) return *this;
-  throw DeviceError(format("[to] no copy from {} to {} in this build", to_string(this->device()), to_string(device)));
+  const Tensor source = detach().contiguous();
+  Tensor result = empty(shape(), {.dtype = dtype(), .device = device});
+  copy_between(source, result);
+  if (!is_floating(dtype())) return non_differentiable("to", result);
+  return record("to", result, {*this},
+                [from = this->device()](const Tensor& g, NeededMask) -> Gradients { return {g.to(from)}; });
 }
 
 Tensor Tensor::detach() const {
@@ -258,7 +279,7 @@ Tensor Tensor::detach() const {
 Tensor& Tensor::fill_(double value) {
   begin_in_place("fill_", *this);
   FloatingPointGuard floating_point;
-  engine_kernels(device().type).fill(ref(), value);
+  engine_kernels(device()).fill(ref(), value);
   return *this;
 }
 
@@ -278,7 +299,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   begin_in_place("copy_", *this);
   const Tensor from = source.impl_->storage == impl_->storage ? copied(source, source.dtype()) : source;
   FloatingPointGuard floating_point;
-  engine_kernels(device().type).copy(from.ref(), ref());
+  engine_kernels(device()).copy(from.ref(), ref());
   return *this;
 }
 

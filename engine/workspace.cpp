@@ -1,10 +1,13 @@
 #include "engine/workspace.h"
 
+#include "engine/backend/device_memory.h"
 #include "engine/memory.h"
 
 namespace polygrad {
 
-Workspace::Workspace(Device device) : device_(device) {}
+Workspace::Workspace(Device device) : device_(device) {
+  if (device.type == DeviceType::cuda) cuda_memory().select(device.index);
+}
 
 Workspace::~Workspace() {
   for (const auto& [pointer, bytes] : blocks_) detail::deallocate(pointer, bytes, device_);

@@ -1,7 +1,7 @@
 // The engine's own kernels, one table per device: just what tensors need before there is any mathematics.
 //
 // Where this stands: below tensor.cpp and autograd.cpp. Internal: not installed.
-// Read next: cpu/kernels.cpp.
+// Read next: cpu/kernels.cpp, cuda/kernels.cu.
 #pragma once
 
 #include "engine/device.h"
@@ -27,10 +27,11 @@ struct EngineKernels {
 };
 
 extern const EngineKernels cpu_engine_kernels;
-const EngineKernels& cuda_engine_kernels();  // throws DeviceError in a build without CUDA
+// Selects the device for the calling thread. Throws DeviceError in a build without CUDA.
+const EngineKernels& cuda_engine_kernels(int device);
 
-inline const EngineKernels& engine_kernels(DeviceType device) {
-  return device == DeviceType::cuda ? cuda_engine_kernels() : cpu_engine_kernels;
+inline const EngineKernels& engine_kernels(Device device) {
+  return device.type == DeviceType::cuda ? cuda_engine_kernels(device.index) : cpu_engine_kernels;
 }
 
 }  // namespace polygrad

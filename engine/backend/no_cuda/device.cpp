@@ -1,4 +1,5 @@
 // What the CUDA side answers in a build without CUDA.
+#include "engine/backend/device_memory.h"
 #include "engine/backend/kernels.h"
 #include "engine/error.h"
 
@@ -17,6 +18,7 @@ void check_device(Device device) {
   if (device.type == DeviceType::cuda) throw DeviceError(kBuiltWithout);
 }
 
-const EngineKernels& cuda_engine_kernels() { throw DeviceError(kBuiltWithout); }
+const EngineKernels& cuda_engine_kernels(int) { throw DeviceError(kBuiltWithout); }
+const DeviceMemory& cuda_memory() { throw DeviceError(kBuiltWithout); }
 
 }  // namespace polygrad
