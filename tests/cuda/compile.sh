@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# compile.sh BUILD_DIR: compiles every .cu of the tree for sm_90 with nvcc, warnings being errors, and links the check of
-# the shared device headers. Needs the CUDA Toolkit, but no GPU.
+# compile.sh BUILD_DIR: compiles the GPU backend for sm_90, warnings being errors, says what each file's kernels take of the
+# machine, and links and runs the program that lists the kernel tables. Needs the CUDA Toolkit, but no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
@@ -10,19 +10,17 @@ if [ -z "$nvcc" ]; then
   exit 6
 fi
 "$nvcc" --version | tail -n 2
+start=$SECONDS
 mkdir -p "$build"
-flags=(-std=c++20 -gencode "arch=compute_90,code=sm_90" -O3 --fmad=false --Werror all-warnings -Xcompiler "-Wall,-Wextra" -I.)
-
-compile() {
-  local object=$build/${1//\//_}.o
-  echo "nvcc $1"
-  "$nvcc" "${flags[@]}" -c "$1" -o "$object"
-}
-objects=()
-mapfile -t sources < <(find engine ops tests/cuda -name '*.cu' | sort)
-for source in "${sources[@]}"; do
-  compile "$source"
-  objects+=("$build/${source//\//_}.o")
-done
-"$nvcc" "${flags[@]}" "${objects[@]}" -o "$build/device_headers"
-echo "${#sources[@]} .cu files compiled and linked for sm_90"
+generator=()
+if [ ! -f "$build/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
+cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DPOLYGRAD_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
+  -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_CUDA_COMPILER_LAUNCHER="$PWD/tests/cuda/keep_report.sh" \
+  "-DCMAKE_CUDA_FLAGS=-Xptxas=-v" -DPOLYGRAD_WERROR=ON -DPOLYGRAD_ONEDNN=OFF -DPOLYGRAD_COMPONENTS="engine;ops" \
+  -DPOLYGRAD_BUILD_TESTS=OFF -DPOLYGRAD_BUILD_APPS=OFF >"$build/configure.log" 2>&1 \
+  || { cat "$build/configure.log"; exit 1; }
+cmake --build "$build" -j "${JOBS:-$(nproc)}" --target polygrad_cuda_check
+python3 tests/cuda/report.py "$build"
+"$build/bin/cuda_tables"
+"$build/bin/device_headers"
+echo "compiled, linked and listed in $((SECONDS - start)) s"

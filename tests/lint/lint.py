@@ -22,13 +22,13 @@ CLANG_FORMAT_MAJOR = 14
 # A file under the first folder that matches may include from these folders, and no other of ours.
 LAYERS = [
     ("tests/reference/", ["tests/reference/"]),
-    ("tests/cuda/", ["engine/", "ops/kernels/"]),
     ("tests/embedding/", ["own_"]),  # an application, with files and third-party libraries of its own
     ("tests/", ["engine/", "ops/", "models/", "data/", "apps/training/", "tests/"]),
     # Compiled for one instruction set: a function with a body, taken from here by the linker, would not run elsewhere.
     ("ops/cpu/", ["ops/kernels/", "ops/cpu/", "engine/tensor_ref.h", "engine/parallel.h", "engine/workspace.h",
                   "engine/philox.h", "engine/math.h", "engine/bfloat16.h", "engine/profile_hooks.h",
                   "ops/gemm_provider.h"]),
+    ("ops/cuda/", ["ops/kernels/", "ops/cuda/", "engine/"]),
     ("ops/kernels/", ["ops/kernels/", "engine/", "ops/cpu/instructions.h"]),
     ("ops/", ["engine/", "ops/"]),
     ("engine/", ["engine/"]),

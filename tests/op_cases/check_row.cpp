@@ -114,7 +114,7 @@ Tensor base_tensor(const std::vector<float>& values, const Shape& shape) {
   return Tensor::from_vector(std::vector<T>(values.begin(), values.end()), shape);
 }
 
-Tensor make_input(const OpInput& input, std::size_t position, Layout layout, DType floating) {
+Tensor make_input(const OpInput& input, std::size_t position, Layout layout, DType floating, Device device = {}) {
   const Placement p = place(input, layout);
   const std::vector<float> values = draw(input, position, p.base.numel());
   Tensor base;
@@ -125,16 +125,17 @@ Tensor make_input(const OpInput& input, std::size_t position, Layout layout, DTy
   } else {
     base = floating == DType::f64 ? base_tensor<double>(values, p.base) : base_tensor<float>(values, p.base);
   }
+  base = base.to(device);
   const bool plain = p.base == p.shape && p.strides == p.base.contiguous_strides();
   Tensor tensor = plain ? base : make_view(base, p.shape, p.strides, 0);
   tensor.set_requires_grad(input.differentiable && is_floating(input.fill));
   return tensor;
 }
 
-Tensors make_inputs(const OpRow& row, Layout layout, DType floating) {
+Tensors make_inputs(const OpRow& row, Layout layout, DType floating, Device device = {}) {
   Tensors inputs;
   for (std::size_t i = 0; i < row.inputs.size(); ++i) {
-    inputs.push_back(make_input(row.inputs[i], i, layout, floating));
+    inputs.push_back(make_input(row.inputs[i], i, layout, floating, device));
     if (!row.gradient && inputs.back().requires_grad()) inputs.back().set_requires_grad(false);
   }
   return inputs;
@@ -142,7 +143,7 @@ Tensors make_inputs(const OpRow& row, Layout layout, DType floating) {
 
 reference::Array to_array(const Tensor& tensor) {
   reference::Array array(tensor.shape().vec());
-  array.data = tensor.detach().to(DType::f64).to_vector<double>();
+  array.data = tensor.detach().to(Device::cpu()).to(DType::f64).to_vector<double>();
   return array;
 }
 
@@ -195,16 +196,16 @@ std::string check_gradient(const OpRow& row, Layout layout) {
   return gradcheck(row.run, make_inputs(row, layout, DType::f64), options).message;
 }
 
-std::vector<reference::Array> gradients(const OpRow& row, Layout layout, DType floating) {
+std::vector<reference::Array> gradients(const OpRow& row, Layout layout, DType floating, Device device = {}) {
   const PoisonGuard poison;
-  const Tensors inputs = make_inputs(row, layout, floating);
+  const Tensors inputs = make_inputs(row, layout, floating, device);
   const Tensor y = row.run(inputs);
   Tensors leaves;
   std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(leaves),
                [](const Tensor& input) { return input.requires_grad(); });
   // The upstream gradient: uniform in [-1, 1], exact in f32, as a transposed view where there are two dimensions.
   const OpInput upstream{y.shape().vec(), Fill::unit, 0, false, true};
-  Tensor g = make_input(upstream, 99, layout == Layout::contiguous ? layout : Layout::transposed, floating);
+  Tensor g = make_input(upstream, 99, layout == Layout::contiguous ? layout : Layout::transposed, floating, device);
   std::vector<reference::Array> result;
   for (const Tensor& gradient : grad(y, leaves, g)) result.push_back(to_array(gradient));
   return result;
@@ -342,6 +343,37 @@ std::string check_undefined(const OpRow& row, std::size_t input) {
   }
   const bool named = got.rfind("[tensor]", 0) != 0 && got.find(" is an undefined tensor") != std::string::npos;
   return named ? "" : text(row.op, " (", row.name, ") without input ", input, ": ", got);
+}
+
+std::string check_device(const OpRow& row, Device device, std::vector<double>* results) {
+  for (const DType floating : {DType::f64, DType::f32}) {
+    for (const Layout layout : {Layout::contiguous, Layout::transposed, Layout::expanded}) {
+      if (layout != Layout::contiguous && !changes_any(row, layout)) continue;
+      const double tolerance = floating == DType::f64 ? row.f64_tolerance : row.f32_tolerance;
+      const auto compare_with_cpu = [&](const reference::Array& cpu, const reference::Array& there, double allowed) {
+        if (results != nullptr) results->insert(results->end(), there.data.begin(), there.data.end());
+        return compare(cpu, there, allowed);
+      };
+      std::string wrong = attempt(polygrad::to_string(floating), layout, [&] {
+        const PoisonGuard poison;
+        const Tensor y = row.run(make_inputs(row, layout, floating, device));
+        if (y.device() != device) return text("the result is on ", polygrad::to_string(y.device()));
+        return compare_with_cpu(to_array(row.run(make_inputs(row, layout, floating))), to_array(y), tolerance);
+      });
+      if (wrong.empty() && row.gradient) {
+        wrong = attempt(floating == DType::f64 ? "f64 gradient" : "f32 gradient", layout, [&] {
+          const auto cpu = gradients(row, layout, floating), there = gradients(row, layout, floating, device);
+          for (std::size_t i = 0; i < cpu.size(); ++i) {
+            const std::string different = compare_with_cpu(cpu[i], there[i], 10 * tolerance);
+            if (!different.empty()) return text("differentiable input ", i, ": ", different);
+          }
+          return std::string();
+        });
+      }
+      if (!wrong.empty()) return text(row.op, " (", row.name, ") on ", polygrad::to_string(device), ": ", wrong);
+    }
+  }
+  return "";
 }
 
 reference::Array reference_value(const OpRow& row) { return reference_of(row, Layout::contiguous); }

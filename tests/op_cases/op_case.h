@@ -73,6 +73,10 @@ std::vector<OpRow> all_rows();
 // Runs every check of a row; "" where it passes, else what failed.
 std::string check_row(const OpRow& row);
 
+// Runs a row on another device and compares with the CPU: values and gradients, f64 and f32, with every layout of the
+// inputs and poisoned memory. "" where they agree; `results`, where given, takes all numbers that came from there.
+std::string check_device(const OpRow& row, Device device, std::vector<double>* results = nullptr);
+
 // Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
 std::string check_value(const OpRow& row);
 std::string check_gradient(const OpRow& row);

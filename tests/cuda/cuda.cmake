@@ -1,0 +1,33 @@
+# test_cuda: the runtime and the kernels of a GPU against those of the CPU.
+set(cuda_tests cuda/runtime_test.cpp cuda/table_test.cpp)
+if(POLYGRAD_CUDA)
+  polygrad_test(test_cuda USES ops SOURCES ${cuda_tests} SUPPORT ${op_table_sources})
+  return()
+endif()
+
+# The same files that nvcc compiles, here by the C++ compiler. They take the place of the no_cuda files of our libraries.
+set(host_cuda_sources "")
+foreach(source IN LISTS polygrad_engine_cuda_sources)
+  list(APPEND host_cuda_sources ${PROJECT_SOURCE_DIR}/engine/${source})
+endforeach()
+foreach(source IN LISTS polygrad_ops_cuda_sources)
+  list(APPEND host_cuda_sources ${PROJECT_SOURCE_DIR}/ops/${source})
+endforeach()
+set_source_files_properties(${host_cuda_sources} PROPERTIES LANGUAGE CXX)
+add_library(host_cuda OBJECT cuda/host/fibers.cpp cuda/host/runtime.cpp ${host_cuda_sources})
+polygrad_compile_settings(host_cuda)
+target_include_directories(host_cuda PRIVATE cuda/host/include ${PROJECT_SOURCE_DIR})
+target_compile_definitions(host_cuda PRIVATE POLYGRAD_HOST_CUDA POLYGRAD_CUDA_ARCHITECTURES="sm_90")
+target_compile_options(host_cuda PRIVATE -Wno-unknown-pragmas)
+polygrad_use(host_cuda fmt)
+
+polygrad_test(test_cuda USES ops SOURCES
+  ${cuda_tests}
+  cuda/host/host_test.cpp
+  SUPPORT
+  ${op_table_sources}
+  $<TARGET_OBJECTS:host_cuda>
+)
+target_include_directories(test_cuda BEFORE PRIVATE cuda/host/include)
+target_compile_definitions(test_cuda PRIVATE POLYGRAD_HOST_CUDA)
+target_compile_options(test_cuda PRIVATE -Wno-unknown-pragmas)
