@@ -49,7 +49,8 @@ function(polygrad_cuda_objects library)
   add_library(${target} OBJECT ${ARGN})
   polygrad_compile_settings(${target})
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(${target} PRIVATE POLYGRAD_CUDA_ARCHITECTURES="${polygrad_architectures}")
   # As on the CPU, a fused multiply-add stands where it is written: --fmad=false.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false --expt-relaxed-constexpr

@@ -7,8 +7,23 @@ set(polygrad_engine_cuda_sources
   backend/cuda/memory.cpp
   backend/cuda/transfer.cpp
 )
+# cuda/gemm.cpp, which calls cuBLASLt, comes to those in ops/; the tests have their own in its place.
 set(polygrad_ops_cuda_sources
+  cuda/attention.cu
+  cuda/attention_linear.cu
+  cuda/attention_norms.cu
+  cuda/attention_tiled.cu
+  cuda/attention_whole.cu
   cuda/binary.cu
-  cuda/missing.cpp
+  cuda/dropout.cu
+  cuda/index.cu
+  cuda/loss.cu
+  cuda/matmul.cu
+  cuda/norm.cu
+  cuda/optim_step.cu
+  cuda/patch.cu
+  cuda/pre_norm.cu
+  cuda/reduce.cu
+  cuda/softmax.cu
   cuda/unary.cu
 )

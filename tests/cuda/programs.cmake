@@ -5,9 +5,10 @@ target_compile_options(device_headers PRIVATE --fmad=false -Xcompiler=-Wall,-Wex
 
 # The kernel tables need the engine, and of ops/ nothing but the dispatch.
 add_executable(cuda_tables EXCLUDE_FROM_ALL tests/cuda/tables.cpp ops/kernels/dispatch.cpp ops/cpu/instructions.cpp
+               ops/tf32.cpp
                $<TARGET_OBJECTS:polygrad_ops_cuda>)
 polygrad_compile_settings(cuda_tables)
 target_include_directories(cuda_tables PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(cuda_tables PRIVATE polygrad_engine ${polygrad_cuda_libraries})
+target_link_libraries(cuda_tables PRIVATE polygrad_engine CUDA::cublasLt)
 polygrad_use(cuda_tables fmt)
 add_custom_target(polygrad_cuda_check DEPENDS device_headers cuda_tables)

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/autograd.h"
+#include "engine/backend/cuda/walk.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/generator.h"
@@ -43,6 +44,19 @@ Tensor turned(const Tensor& x) {
 }
 
 }  // namespace
+
+TEST_CASE("division by a known number") {
+  Generator generator(1);
+  for (std::int64_t by = 1; by < (std::int64_t{1} << 31); by += by < 2000 ? 1 : by / 3 + generator.integer(0, 50)) {
+    const cuda::Divisor divisor(by);
+    for (const std::int64_t n : {std::int64_t{0}, by - 1, by, 2 * by - 1, (std::int64_t{1} << 31) - 1,
+                                 generator.integer(0, std::int64_t{1} << 31), 7 * by + (std::int64_t{1} << 40)}) {
+      std::int64_t rest = -1;
+      const bool right = divisor.split(n, &rest) == n / by && rest == n % by;
+      CHECK_MESSAGE(right, n << " / " << by);
+    }
+  }
+}
 
 TEST_CASE("a tensor goes to the device and comes back, with every dtype and any strides") {
   POLYGRAD_NEEDS_GPU();

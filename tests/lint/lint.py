@@ -28,7 +28,7 @@ LAYERS = [
     ("ops/cpu/", ["ops/kernels/", "ops/cpu/", "engine/tensor_ref.h", "engine/parallel.h", "engine/workspace.h",
                   "engine/philox.h", "engine/math.h", "engine/bfloat16.h", "engine/profile_hooks.h",
                   "ops/gemm_provider.h"]),
-    ("ops/cuda/", ["ops/kernels/", "ops/cuda/", "engine/"]),
+    ("ops/cuda/", ["ops/kernels/", "ops/cuda/", "engine/", "ops/tf32.h"]),
     ("ops/kernels/", ["ops/kernels/", "engine/", "ops/cpu/instructions.h"]),
     ("ops/", ["engine/", "ops/"]),
     ("engine/", ["engine/"]),

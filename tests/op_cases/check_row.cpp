@@ -5,6 +5,7 @@
 
 #include "engine/autograd.h"
 #include "engine/error.h"
+#include "engine/factory.h"
 #include "engine/generator.h"
 #include "engine/gradcheck.h"
 #include "engine/testing.h"
@@ -374,6 +375,25 @@ std::string check_device(const OpRow& row, Device device, std::vector<double>* r
     }
   }
   return "";
+}
+
+bool supports(const OpRow& row, Device device, DType floating, bool gradient) {
+  Tensors inputs, leaves;
+  for (const Tensor& input : make_inputs(row, Layout::contiguous, DType::f32, device)) {
+    const bool floats = polygrad::is_floating(input.dtype());
+    inputs.push_back(floats ? input.detach().to(floating) : input);
+    if (gradient && input.requires_grad()) leaves.push_back(inputs.back().set_requires_grad(true));
+  }
+  try {
+    const Tensor y = row.run(inputs);
+    if (gradient) grad(y, leaves, ones_like(y));
+    synchronize(device);
+    return true;
+  } catch (const DTypeError&) {
+    return false;
+  } catch (const NotImplementedError&) {
+    return false;
+  }
 }
 
 reference::Array reference_value(const OpRow& row) { return reference_of(row, Layout::contiguous); }

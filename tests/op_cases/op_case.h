@@ -77,6 +77,10 @@ std::string check_row(const OpRow& row);
 // inputs and poisoned memory. "" where they agree; `results`, where given, takes all numbers that came from there.
 std::string check_device(const OpRow& row, Device device, std::vector<double>* results = nullptr);
 
+// Whether the op takes inputs of this floating dtype on that device, and, where asked, has a gradient there; without a
+// look at the numbers.
+bool supports(const OpRow& row, Device device, DType floating, bool gradient);
+
 // Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
 std::string check_value(const OpRow& row);
 std::string check_gradient(const OpRow& row);

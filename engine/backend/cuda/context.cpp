@@ -182,11 +182,11 @@ void Context::check_fault() {
   fault_copy_->position = std::numeric_limits<long long>::max();
   check(cudaMemcpyAsync(fault_, fault_copy_, sizeof(Fault), cudaMemcpyHostToDevice, compute.handle), "cudaMemcpyAsync");
   check(cudaStreamSynchronize(compute.handle), "cudaStreamSynchronize");
-  throw IndexError(
-      format("[index] the GPU met an index outside its range: position {} of some operation's ids holds {}; expected "
-             "0 <= value < {}. It is reported here, where the thread waited; the operation was an earlier one, which "
-             "the CPU would name",
-             found.position, found.value, found.bound));
+  throw IndexError(format(
+      "[index] the GPU met an index outside its range: the value at position {} of an operation's ids; expected 0 "
+      "<= value < {}. The operation was an earlier one: a GPU's fault is seen when somebody waits; on the CPU it "
+      "would name itself",
+      found.position, found.bound));
 }
 
 void Context::synchronize_stream() {

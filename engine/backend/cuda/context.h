@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -31,8 +32,8 @@ int device_count();
 
 // A kernel's complaint about its input: written by the first that has one, thrown by the next call that waits.
 struct Fault {
-  long long position;  // of the value, in row-major order; INT64_MAX: none
-  long long value, bound;
+  long long position;  // of the first value outside, in row-major order; LLONG_MAX: none
+  long long bound;     // expected: 0 <= value < bound
 };
 
 struct Stream {
@@ -55,6 +56,13 @@ class Context {
   Staging& staging();
   // In the device's memory, made at first use.
   Fault* fault();
+  // What a library keeps for this context (a handle, its workspace), made by T(device) at first use.
+  template <class T>
+  T& library() {
+    std::shared_ptr<void>& place = libraries_[&kLibraryKey<T>];
+    if (!place) place = std::make_shared<T>(device_);
+    return *static_cast<T*>(place.get());
+  }
   // Waits for both streams; throws IndexError for a fault.
   void synchronize();
   // Waits for the current stream only.
@@ -62,11 +70,14 @@ class Context {
 
  private:
   friend class CopyStreamGuard;
+  template <class T>
+  static inline const char kLibraryKey = 0;  // its address names T
   void check_fault();
   int device_;
   const DeviceProperties& properties_;
   const Stream* current_ = &compute;
   std::unique_ptr<Staging> staging_;
+  std::map<const void*, std::shared_ptr<void>> libraries_;
   Fault* fault_ = nullptr;
   Fault* fault_copy_ = nullptr;  // pinned
 };

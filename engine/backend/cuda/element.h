@@ -66,11 +66,14 @@ bool aligned(const Pointers*... pointers) {
 // types themselves. The storage is a value, not a template's argument: all threads take the same branch, one kernel
 // serves all dtypes and their mixtures, and nvcc compiles a third of the code.
 template <class C>
+struct Output;
+template <class C>
 struct Input {
   const void* data;
   DType dtype;
   Input() = default;
   explicit Input(const TensorRef& ref) : data(ref.data), dtype(ref.dtype) {}
+  POLYGRAD_INLINE explicit Input(const Output<C>& out) : data(out.data), dtype(out.dtype) {}
   POLYGRAD_INLINE bool present() const { return data != nullptr; }
 
   POLYGRAD_INLINE C operator[](std::int64_t i) const {

@@ -33,7 +33,8 @@ class Staging {
   int next_ = 0;
 };
 
-// A table for a kernel: copied to `to` in the current stream, without waiting.
-void upload(const void* host, void* to, std::size_t bytes);
+// A table for kernels that are started next, in the device's memory: it stays there, and an equal one that is asked for
+// later, as in the next step of a training, is not sent again. Nobody waits.
+const void* upload(const void* host, std::size_t bytes);
 
 }  // namespace polygrad::cuda

@@ -28,6 +28,13 @@ struct Divisor {
     const auto high = static_cast<std::uint32_t>((static_cast<std::uint64_t>(n) * factor) >> 32);
     return (high + n) >> shift;
   }
+  // For any n >= 0: the quotient, and the rest in *rest.
+  POLYGRAD_INLINE std::int64_t split(std::int64_t n, std::int64_t* rest) const {
+    const std::int64_t limit = std::int64_t{1} << 31;
+    const std::int64_t quotient = n < limit && value < limit ? divide(static_cast<std::uint32_t>(n)) : n / value;
+    *rest = n - quotient * value;
+    return quotient;
+  }
 };
 
 template <int kOperands>

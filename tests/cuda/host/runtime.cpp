@@ -65,19 +65,30 @@ cudaError_t remember(cudaError_t status) {
   return status;
 }
 
-// Device memory is open while one lives.
+// A protection key closes and opens all device memory at once, without a system call; where the CPU has none, each
+// region's access is changed.
+int protection_key() {
+  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+
+// Device memory is open, to this thread, while one lives.
 class Open {
  public:
   Open() {
-    if (depth_++ == 0) protect(PROT_READ | PROT_WRITE);
+    if (depth_++ == 0) change(PROT_READ | PROT_WRITE, 0);
   }
   ~Open() {
-    if (--depth_ == 0) protect(PROT_NONE);
+    if (--depth_ == 0) change(PROT_NONE, PKEY_DISABLE_ACCESS);
   }
 
  private:
-  static void protect(int access) {
-    for (const auto& [pointer, region] : regions) mprotect(region.base, region.pages * kPage, access);
+  static void change(int access, unsigned rights) {
+    if (protection_key() >= 0) {
+      pkey_set(protection_key(), rights);
+    } else {
+      for (const auto& [pointer, region] : regions) mprotect(region.base, region.pages * kPage, access);
+    }
   }
   static inline int depth_ = 0;
 };
@@ -217,6 +228,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const std::size_t pages = (bytes + kPage - 1) / kPage;
   void* base = mmap(nullptr, (pages + 1) * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return remember(cudaErrorMemoryAllocation);
+  if (protection_key() >= 0) pkey_mprotect(base, pages * kPage, PROT_READ | PROT_WRITE, protection_key());
   // As near to the guard page as vectors of 16 bytes may begin.
   char* first = static_cast<char*>(base) + (pages * kPage - bytes) / 16 * 16;
   regions[first] = {static_cast<char*>(base), pages, bytes};

@@ -24,6 +24,7 @@
 #define __constant__
 #define __grid_constant__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static  // one block runs at a time
 

@@ -1,0 +1,24 @@
+// The paths of attention on a GPU, as the table of attention.cu names them; signatures as in ops/kernels/attention.h.
+#pragma once
+
+#include "ops/kernels/attention.h"
+
+namespace polygrad::cuda::attention {
+
+// attention_tiled.cu
+void tiled_forward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state);
+void tiled_backward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state,
+                    const TensorRef& grad, const AttentionGradients&);
+// attention_whole.cu
+void materialised_forward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state);
+void materialised_backward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state,
+                           const TensorRef& grad, const AttentionGradients&);
+void map(Workspace&, const AttentionProblem&, const TensorRef& map);
+// attention_norms.cu
+void norms(Workspace&, const AttentionProblem&, const TensorRef& x, const TensorRef& norms);
+// attention_linear.cu
+void linear_forward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state);
+void linear_backward(Workspace&, const AttentionProblem&, const TensorRef& out, const TensorRef& state,
+                     const TensorRef& grad, const AttentionGradients&);
+
+}  // namespace polygrad::cuda::attention
