@@ -26,7 +26,9 @@ TensorRef scratch(Workspace& workspace, std::int64_t rows, std::int64_t columns,
 }
 
 // The dtype that a product by this weight reads and, within a block's half, writes.
-DType product_dtype(const RowLinear& linear) { return linear.packed.present() ? DType::bf16 : linear.weight.dtype; }
+DType product_dtype(const RowLinear& linear) {
+  return linear.packed.present() ? linear.packed.dtype : linear.weight.dtype;
+}
 
 // The packed order of a (k, n) matrix is (n, k) by rows.
 TensorRef unpacked(const RowLinear& linear, std::int64_t n, std::int64_t k) {

@@ -1,5 +1,5 @@
 // The GPU's kernels beyond the op table: shapes that take the other paths of a kernel (long rows, many slices, loops
-// over a grid), 16-bit storage, updates in place, faults.
+// over a grid), updates in place, faults. 16-bit storage: narrow_test.cpp.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -11,16 +11,10 @@
 #include "engine/factory.h"
 #include "engine/generator.h"
 #include "engine/testing.h"
-#include "engine/workspace.h"
 #include "ops/attention.h"
 #include "ops/binary.h"
 #include "ops/dropout.h"
 #include "ops/index.h"
-#include "ops/kernels/dropout.h"
-#include "ops/kernels/norm.h"
-#include "ops/kernels/reduce.h"
-#include "ops/kernels/softmax.h"
-#include "ops/kernels/unary.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
@@ -226,8 +220,7 @@ TEST_CASE("products of batches, with transposed and repeated factors") {
   check_op(gelu_layer, {normal({300, 33}, 1), normal({65, 33}, 2), normal({65}, 3)}, 5e-6);
 }
 
-// --- attention
-// ----------------------------------------------------------------------------------------------------------
+// --- attention -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("attention: several tiles, every path, masks, bias and dropout; wide heads") {
   POLYGRAD_NEEDS_GPU();
@@ -286,8 +279,7 @@ TEST_CASE("the norms of attention") {
   }
 }
 
-// --- updates in place
-// ---------------------------------------------------------------------------------------------------
+// --- updates in place ------------------------------------------------------------------------------------------------
 
 TEST_CASE("one step of every optimizer over tensors of many sizes, as on the CPU") {
   POLYGRAD_NEEDS_GPU();
@@ -334,103 +326,4 @@ TEST_CASE("one step of every optimizer over tensors of many sizes, as on the CPU
   }
   CHECK(std::isnan(global_norm({full({3}, 1, {.device = gpu()}), full({2}, std::nan(""), {.device = gpu()})})));
   CHECK(global_norm({full({4}, 1e30, {.device = gpu()})}) == doctest::Approx(2e30));
-}
-
-// --- 16 bit
-// -------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// A kernel on 16-bit tensors gives what it gives on the same numbers in f32, rounded.
-void check_narrow(const std::function<void(Workspace&, const Tensors&, const Tensor&)>& kernel, const Tensors& inputs,
-                  const Shape& result) {
-  const testing::UncachedGuard exact;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    CAPTURE(to_string(dtype));
-    Tensors narrow, wide;
-    for (const Tensor& input : inputs) {
-      narrow.push_back(input.to(dtype).to(gpu()));
-      wide.push_back(input.to(dtype).to(DType::f32).to(gpu()));
-    }
-    Tensor got = full(result, 7, {.dtype = dtype, .device = gpu()}), expected = full(result, 7, {.device = gpu()});
-    Workspace workspace(gpu());
-    kernel(workspace, narrow, got);
-    kernel(workspace, wide, expected);
-    CHECK(error_of(expected.to(dtype).to(Device::cpu()), got) == 0);
-  }
-}
-
-void check_maps() {
-  const UnaryKernels& kernels = unary_kernels(DeviceType::cuda);
-  for (const std::int64_t n : {64, 61}) {
-    const Tensor x = exp(normal({n}, 1)), g = normal({n}, 2);
-    for (int i = 0; i < functors::All::kSize; ++i) {
-      CAPTURE(i);
-      check_narrow([&](Workspace& w, const Tensors& t, const Tensor& y) { kernels.forward[i](w, t[0].ref(), y.ref()); },
-                   {x}, {n});
-      check_narrow([&](Workspace& w, const Tensors& t,
-                       const Tensor& y) { kernels.backward[i](w, t[0].ref(), t[1].ref(), y.ref()); },
-                   {g, x}, {n});
-    }
-  }
-}
-
-TensorRef as(const Tensor& x, std::int64_t outer, std::int64_t n, std::int64_t inner) {
-  TensorRef ref = x.ref();
-  ref.dim = 3;
-  ref.sizes[0] = outer, ref.sizes[1] = n, ref.sizes[2] = inner;
-  return ref;
-}
-
-}  // namespace
-
-TEST_CASE("16-bit tensors: computed in f32, rounded once") {
-  POLYGRAD_NEEDS_GPU();
-  check_maps();
-  const SoftmaxKernels& softmax = softmax_kernels(DeviceType::cuda);
-  for (const std::int64_t n : {40, 41, 700}) {
-    const Tensor x = normal({6, n}, 1);
-    check_narrow(
-        [&](Workspace& w, const Tensors& t, const Tensor& y) { softmax.softmax(w, as(t[0], 6, n, 1), as(y, 6, n, 1)); },
-        {x}, {6, n});
-    check_narrow(
-        [&](Workspace& w, const Tensors& t, const Tensor& y) {
-          softmax.softmax_backward(w, as(t[0], 6, n, 1), as(t[1], 6, n, 1), as(y, 6, n, 1));
-        },
-        {x, normal({6, n}, 2)}, {6, n});
-    check_narrow(
-        [&](Workspace& w, const Tensors& t, const Tensor& y) {
-          const Tensor mean = full({6}, 0, {.dtype = DType::f64, .device = gpu()}), rstd = mean.clone();
-          norm_kernels(DeviceType::cuda)
-              .layer_norm(w, t[0].ref(), t[1].ref(), {}, 1e-5, y.ref(), mean.ref(), rstd.ref());
-        },
-        {x, normal({n}, 3)}, {6, n});
-    check_narrow([&](Workspace& w, const Tensors& t,
-                     const Tensor& y) { reduce_kernels(DeviceType::cuda).sum(w, t[0].ref(), 2, 0.5, y.ref()); },
-                 {x}, {6});
-    const DropoutStream stream{.seed = 3, .offset = 1, .first_sample = 2, .threshold = 5000000, .scale = 1.5};
-    check_narrow([&](Workspace& w, const Tensors& t,
-                     const Tensor& y) { dropout_kernels(DeviceType::cuda).dropout(w, t[0].ref(), stream, y.ref()); },
-                 {x}, {6, n});
-  }
-}
-
-TEST_CASE("mixed: an f32 stream with a 16-bit branch, and a norm of f32 into 16 bit") {
-  POLYGRAD_NEEDS_GPU();
-  const Tensor x = normal({4, 12}, 1).to(gpu()), branch = normal({4, 12}, 2).to(gpu());
-  const DropoutStream stream{.seed = 1, .offset = 0, .first_sample = 0, .threshold = 0, .scale = 1};
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    Workspace workspace(gpu());
-    Tensor y = Tensor::empty({4, 12}, {.device = gpu()}), same = y.clone();
-    const Tensor narrow = branch.to(dtype), wide = narrow.to(DType::f32);
-    dropout_kernels(DeviceType::cuda).residual_add(workspace, x.ref(), narrow.ref(), stream, y.ref());
-    dropout_kernels(DeviceType::cuda).residual_add(workspace, x.ref(), wide.ref(), stream, same.ref());
-    CHECK(error_of(same.to(Device::cpu()), y) == 0);
-    const Tensor mean = full({4}, 0, {.dtype = DType::f64, .device = gpu()}), rstd = mean.clone();
-    Tensor rounded = Tensor::empty({4, 12}, {.dtype = dtype, .device = gpu()});
-    const NormKernels& norm = norm_kernels(DeviceType::cuda);
-    norm.layer_norm(workspace, x.ref(), {}, {}, 1e-5, rounded.ref(), mean.ref(), rstd.ref());
-    norm.layer_norm(workspace, x.ref(), {}, {}, 1e-5, y.ref(), mean.ref(), rstd.ref());
-    CHECK(error_of(y.to(dtype).to(Device::cpu()), rounded) == 0);
-  }
 }
