@@ -11,7 +11,6 @@
 #include "ops/check.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/attention_activation.h"
-#include "ops/precision.h"
 #include "ops/rounded_weights.h"
 
 namespace polygrad {
@@ -25,8 +24,14 @@ struct Dimensions {
   bool empty() const { return batch == 0 || heads == 0 || queries == 0 || keys == 0 || head_dim == 0; }
 };
 
-Dimensions check_heads(const char* op, const Tensor& q, const Tensor& k) {
-  check_floating(op, q, "q");
+// 16-bit rows are rounded by this file alone, from what an op was given under a PrecisionGuard.
+bool is_narrow(const Tensor& x) { return x.defined() && dtype_size(x.dtype()) == 2; }
+void check_rows(const char* op, const Tensor& x, const char* name, bool rounded) {
+  if (!rounded) check_floating(op, x, name);
+}
+
+Dimensions check_heads(const char* op, const Tensor& q, const Tensor& k, bool rounded = false) {
+  check_rows(op, q, "q", rounded);
   check_same_dtype(op, q, k, "k");
   check_same_device(op, q, k);
   const auto fail = [&](const char* what) {
@@ -49,8 +54,8 @@ void check_value(const char* op, const Tensor& k, const Tensor& v) {
   }
 }
 
-Dimensions check_packed(const char* op, const Tensor& qkv) {
-  check_floating(op, qkv, "qkv");
+Dimensions check_packed(const char* op, const Tensor& qkv, bool rounded) {
+  check_rows(op, qkv, "qkv", rounded);
   if (qkv.dim() != 5 || qkv.size(2) != 3) {
     throw ShapeError(
         format("[{}] wrong shape of the packed rows: qkv {}; expected (B, N, 3, H, d); reshape the "
@@ -78,7 +83,7 @@ void check_masks(const char* op, const AttentionMasks& masks, const Tensor& q, c
   check_mask(op, "key_mask", masks.key_mask, q, d.batch, "Nk", d.keys);
   check_mask(op, "query_mask", masks.query_mask, q, d.batch, "Nq", d.queries);
   if (const Tensor& bias = masks.bias; bias.defined()) {
-    check_same_dtype(op, q, bias);
+    if (!is_narrow(q) || bias.dtype() != DType::f32) check_same_dtype(op, q, bias);
     check_same_device(op, q, bias);
     if (bias.dim() != 4 || bias.size(0) < 1 || bias.size(1) != d.heads || bias.size(2) != d.queries ||
         bias.size(3) != d.keys) {
@@ -267,7 +272,8 @@ Tensor forward(const char* op, const TensorRef& q, const TensorRef& k, const Ten
   if (d.empty()) return zeros(shape, options);
   Tensor out = Tensor::empty(shape, options);
   if (const Shape kept = attention_state_shape(settings, d); needs && !kept.empty()) {
-    *state = Tensor::empty(kept, options);
+    *state =
+        Tensor::empty(kept, {.dtype = options.dtype == DType::f64 ? DType::f64 : DType::f32, .device = options.device});
   }
   Workspace workspace(options.device);
   path_kernels(op, options.device.type, settings.path)
@@ -307,25 +313,25 @@ void backward(const char* op, const Saved& saved, const TensorRef& q, const Tens
                 joined_heads(grad, saved.d.heads), gradients);
 }
 
-// The values that products in bf16 see, as f32.
-Tensor rounded_to_f32(const Tensor& x) { return x.to(DType::bf16).to(DType::f32); }
+// Whether a path's kernels read 16-bit rows; the others get them widened.
+bool reads_narrow(Device device, AttentionPath path) {
+  return device.type == DeviceType::cuda && path == AttentionPath::tiled;
+}
 
-}  // namespace
-
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionParams& params,
-                 const AttentionMasks& masks) {
+// `rounded`: q, k and v may have 16 bits, and so has the result then.
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionParams& params,
+              const AttentionMasks& masks, bool rounded) {
   const char* op = "attention";
-  if (computes_in_bf16(q) && computes_in_bf16(k) && computes_in_bf16(v)) {
-    const PrecisionGuard wide(Precision::f32);
-    return attention(rounded_to_f32(q), rounded_to_f32(k), rounded_to_f32(v), params, masks).to(DType::bf16);
-  }
-  const Dimensions d = check_heads(op, q, k);
+  const Dimensions d = check_heads(op, q, k, rounded);
   check_value(op, k, v);
   check_masks(op, masks, q, d);
   check_params(op, params);
   Settings settings = make_settings(params, d);
   settings.path =
       choose_attention_path(params, d.queries, d.keys, d.head_dim, masks.bias.defined(), masks.regions.defined()).path;
+  if (is_narrow(q) && !reads_narrow(q.device(), settings.path)) {
+    return attend(q.to(DType::f32), k.to(DType::f32), v.to(DType::f32), params, masks, false).to(q.dtype());
+  }
   settings.dropout = make_dropout(params);
 
   const Tensor q_rows = with_plain_rows(q, 2), k_rows = with_plain_rows(k, 2), v_rows = with_plain_rows(v, 2);
@@ -353,18 +359,17 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   });
 }
 
-Tensor attention_qkv(const Tensor& qkv, const AttentionParams& params, const AttentionMasks& masks) {
+Tensor attend_qkv(const Tensor& qkv, const AttentionParams& params, const AttentionMasks& masks, bool rounded) {
   const char* op = "attention_qkv";
-  if (computes_in_bf16(qkv)) {
-    const PrecisionGuard wide(Precision::f32);
-    return attention_qkv(rounded_to_f32(qkv), params, masks).to(DType::bf16);
-  }
-  const Dimensions d = check_packed(op, qkv);
+  const Dimensions d = check_packed(op, qkv, rounded);
   check_masks(op, masks, qkv, d);
   check_params(op, params);
   Settings settings = make_settings(params, d);
   settings.path =
       choose_attention_path(params, d.queries, d.keys, d.head_dim, masks.bias.defined(), masks.regions.defined()).path;
+  if (is_narrow(qkv) && !reads_narrow(qkv.device(), settings.path)) {
+    return attend_qkv(qkv.to(DType::f32), params, masks, false).to(qkv.dtype());
+  }
   settings.dropout = make_dropout(params);
 
   const Tensor rows = with_plain_rows(qkv, 1);
@@ -385,6 +390,21 @@ Tensor attention_qkv(const Tensor& qkv, const AttentionParams& params, const Att
              {written(0), written(1), written(2), optional_ref(gradients[1])});
     return gradients;
   });
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionParams& params,
+                 const AttentionMasks& masks) {
+  const bool narrow = computes_narrow(q) && computes_narrow(k) && computes_narrow(v);
+  if (!narrow) return attend(q, k, v, params, masks, false);
+  const DType dtype = product_dtype();
+  return attend(q.to(dtype), k.to(dtype), v.to(dtype), params, masks, true);
+}
+
+Tensor attention_qkv(const Tensor& qkv, const AttentionParams& params, const AttentionMasks& masks) {
+  const bool narrow = computes_narrow(qkv);
+  return attend_qkv(narrow ? qkv.to(product_dtype()) : qkv, params, masks, narrow);
 }
 
 // --- for looking at -------------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ AttentionChoice choose_attention_path(const AttentionParams& params, std::int64_
 // --- the operations -------------------------------------------------------------------------------------------------
 
 // q (B, H, Nq, d), k and v (B, H, Nk, d), f32 or f64, any strides -> (B, Nq, H·d). Nq = 1: class attention.
-// Under a PrecisionGuard (precision.h) q, k and v are f32 or bf16 and the result is bf16; φ, the sums and the bias f32.
-// Gradient, with G = dO of the head, M the masks, Z the dropout factors:
+// Under a PrecisionGuard (precision.h) q, k and v are f32 or bf16 (f16) and the result bf16 (f16); φ, the sums and the
+// bias f32. Gradient, with G = dO of the head, M the masks, Z the dropout factors:
 //     dV = (M∘Z∘φ(S)/c)ᵀ G      dP = M∘Z∘(G vᵀ)      dS = dP∘φ'(S)/c      (softmax: dS = P∘(dP - rowsum(P∘dP)))
 //     dq = score_scale · dS k    dk = score_scale · dSᵀ q    dbias = dS, summed over the batches that share it
 // Throws ShapeError, DTypeError, DeviceError, ValueError.

@@ -20,9 +20,12 @@ Kernel kernel_of(const char* op, const Tensor& x, Kernel DropoutKernels::*entry)
   return kernel;
 }
 
-// These only move and scale elements: bf16 will do.
+// These only move and scale elements: 16 bits will do.
+bool is_narrow(const Tensor& x) {
+  return x.dtype() == DType::bf16 || (x.dtype() == DType::f16 && x.device().type == DeviceType::cuda);
+}
 void check_stored(const char* op, const Tensor& x) {
-  if (!x.defined() || x.dtype() != DType::bf16) check_floating(op, x);
+  if (!x.defined() || !is_narrow(x)) check_floating(op, x);
 }
 
 void check_probability(const char* op, double p) {
@@ -75,7 +78,7 @@ Tensor residual_add(const Tensor& x, const Tensor& branch, double drop_path_p, G
     throw ShapeError(format("[residual_add] shapes differ: x {}, branch {}; nothing is broadcast here",
                             to_string(x.shape()), to_string(branch.shape())));
   }
-  if (x.dtype() != DType::f32 || branch.dtype() != DType::bf16) check_same_dtype("residual_add", x, branch);
+  if (x.dtype() != DType::f32 || !is_narrow(branch)) check_same_dtype("residual_add", x, branch);
   check_same_device("residual_add", x, branch);
   if (drop_path_p > 0 && generator == nullptr) {
     throw ValueError(

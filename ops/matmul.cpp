@@ -104,7 +104,7 @@ SavedTensor save_for(const Tensor& other, const Tensor& factor, const char* name
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const auto check_parameter = [&](const Tensor& parameter, const char* name) {
-    if (!computes_in_bf16(x)) check_floating(op, x);
+    if (!computes_narrow(x)) check_floating(op, x);
     check_parameter_dtype(op, x, parameter, name);
     check_same_device(op, x, parameter, name);
   };
@@ -127,9 +127,11 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
   }
 }
 
-// Of a parameter's gradient: f32 where activations are bf16.
+bool is_narrow(const Tensor& x) { return dtype_size(x.dtype()) == 2; }
+
+// Of a parameter's gradient: f32 where activations have 16 bits.
 TensorOptions parameter_options(const Tensor& grad) {
-  return {.dtype = grad.dtype() == DType::bf16 ? DType::f32 : grad.dtype(), .device = grad.device()};
+  return {.dtype = is_narrow(grad) ? DType::f32 : grad.dtype(), .device = grad.device()};
 }
 
 Shape linear_shape(const Tensor& x, const Tensor& weight) {
@@ -138,7 +140,7 @@ Shape linear_shape(const Tensor& x, const Tensor& weight) {
   return shape;
 }
 
-// x as the product reads it: its rows, in bf16 where the product is (then contiguous).
+// x as the product reads it: its rows, in 16 bits where the product is (then contiguous).
 Tensor linear_input(const Tensor& x, bool narrow) { return as_rows(narrow ? rounded(x).contiguous() : x); }
 
 // What the gradients of x and weight read: the weight and, of x, what was multiplied.
@@ -153,11 +155,11 @@ struct LinearSaved {
         x_dtype(x.dtype()) {}
 };
 
-// The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias; bf16 where the forward was. The bias
-// gradient is left to the caller.
+// The gradients of linear, where grad (rows, out) is that of x weightᵀ + bias; in 16 bits where the forward was. The
+// bias gradient is left to the caller.
 Gradients linear_gradients(const char* op, const Tensor& grad, const LinearSaved& saved, NeededMask needed) {
   Gradients gradients(3);
-  const bool narrow = grad.dtype() == DType::bf16;
+  const bool narrow = is_narrow(grad);
   if (needed[0]) {  // grad weight: (rows, out) x (out, in)
     const Tensor weight = saved.weight.get();
     const Shape shape{grad.size(0), weight.size(1)};
@@ -166,8 +168,9 @@ Gradients linear_gradients(const char* op, const Tensor& grad, const LinearSaved
     if (narrow) {
       flat = Tensor::empty(shape, options);
       Workspace workspace(grad.device());
-      kernel_of(op, grad.device(), &MatmulKernels::linear_packed)(
-          workspace, grad.contiguous().ref(), packed_weight(op, weight, false).ref(), TensorRef{}, flat.ref());
+      kernel_of(op, grad.device(), &MatmulKernels::linear_packed)(workspace, grad.contiguous().ref(),
+                                                                  packed_weight(op, weight, grad.dtype(), false).ref(),
+                                                                  TensorRef{}, flat.ref());
     } else {
       flat = product(op, grad.ref(), as_matrices(weight).ref(), shape, options);
     }
@@ -186,8 +189,8 @@ TensorRef optional_ref(const Tensor& x) { return x.defined() ? x.ref() : TensorR
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
-  // Under a PrecisionGuard each factor may be f32 or bf16.
-  const bool narrow = computes_in_bf16(a) && computes_in_bf16(b);
+  // Under a PrecisionGuard each factor may be f32 or the guard's dtype.
+  const bool narrow = computes_narrow(a) && computes_narrow(b);
   narrow ? check_same_device("matmul", a, b) : check_operands("matmul", a, b, "a", "b");
   const auto fail = [&](const char* what) {
     throw ShapeError(
@@ -229,7 +232,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear("linear", x, weight, bias);
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   const Tensor input = linear_input(x, narrow);
   const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
   Tensor y = Tensor::empty(linear_shape(x, weight), narrow ? rounded_options(x) : x.options());
@@ -237,7 +240,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     Workspace workspace(x.device());
     if (narrow) {
       kernel_of("linear", x.device(), &MatmulKernels::linear_packed)(
-          workspace, input.ref(), packed_weight("linear", weight, true).ref(), optional_ref(vector), as_rows(y).ref());
+          workspace, input.ref(), packed_weight("linear", weight, y.dtype(), true).ref(), optional_ref(vector),
+          as_rows(y).ref());
     } else {
       kernel_of("linear", x.device(), &MatmulKernels::linear)(workspace, input.ref(), as_matrices(weight).ref(),
                                                               optional_ref(vector), as_rows(y).ref());
@@ -259,7 +263,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_linear("linear_gelu", x, weight, bias);
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   const Tensor input = linear_input(x, narrow);
   const Tensor vector = bias.defined() ? bias.detach().contiguous() : Tensor();
   const TensorOptions options = narrow ? rounded_options(x) : x.options();
@@ -270,7 +274,7 @@ Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     Workspace workspace(x.device());
     if (narrow) {
       kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu_packed)(
-          workspace, input.ref(), packed_weight("linear_gelu", weight, true).ref(), optional_ref(vector),
+          workspace, input.ref(), packed_weight("linear_gelu", weight, y.dtype(), true).ref(), optional_ref(vector),
           optional_ref(pre), as_rows(y).ref());
     } else {
       kernel_of("linear_gelu", x.device(), &MatmulKernels::linear_gelu)(

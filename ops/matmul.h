@@ -3,10 +3,10 @@
 // Where this stands: fronts over ops/kernels/matmul.h; on the CPU every product ends in ops/cpu/gemm.h. f32 and f64
 // (else DTypeError), all arguments of one dtype and device (else DTypeError, DeviceError). A transposed view (and any
 // other whose rows or columns are dense) is multiplied in place, without a copy.
-// Under a PrecisionGuard (precision.h) x, a and b are f32 or bf16, each, weights and biases f32, and the result is
-// bf16, as is g; a gradient has the dtype of what it belongs to, and sums are f32.
+// Under a PrecisionGuard (precision.h) x, a and b are f32 or bf16 (f16), each, weights and biases f32, and the result
+// is bf16 (f16), as is g; a gradient has the dtype of what it belongs to, and sums are f32.
 // Results have the same bits for any number of threads, within a gemm provider. g is the gradient of the result.
-// Read next: precision.h (bf16), gemm_provider.h (which library multiplies), ops/cpu/gemm.h (how).
+// Read next: precision.h (16 bit), gemm_provider.h (which library multiplies), ops/cpu/gemm.h (how).
 #pragma once
 
 #include "engine/tensor.h"

@@ -35,7 +35,7 @@ TensorRef rows_of(const Tensor& t) {
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   if (!narrow) check_floating("layer_norm", x);
   if (x.dim() == 0) throw ShapeError("[layer_norm] x has no dimensions: expected (..., D), got ()");
   check_parameter("weight", x, weight);

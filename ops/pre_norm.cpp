@@ -126,19 +126,21 @@ class NormForBackward {
 
 struct SavedLinear {
   Tensor weight, bias, packed;
-  // `narrow`: for products in bf16.
+  // `narrow`: for products in 16 bits.
   SavedLinear(const char* op, const LinearParameters& linear, bool narrow)
       : weight(kernel_input(linear.weight)),
         bias(kernel_input(linear.bias)),
-        packed(narrow ? packed_weight(op, weight, true) : Tensor()) {}
+        packed(narrow ? packed_weight(op, weight, product_dtype(), true) : Tensor()) {}
   RowLinear refs() const { return {weight.ref(), bias.ref(), ref_or_absent(packed)}; }
 };
 
 // The same for a backward, which multiplies by the weight itself.
 struct LinearForBackward {
   Tensor weight, packed;
-  LinearForBackward(const char* op, const SavedTensor& saved, bool narrow)
-      : weight(saved.get()), packed(narrow ? packed_weight(op, weight, false) : Tensor()) {}
+  // `products`: the forward's dtype.
+  LinearForBackward(const char* op, const SavedTensor& saved, DType products)
+      : weight(saved.get()),
+        packed(products != weight.dtype() ? packed_weight(op, weight, products, false) : Tensor()) {}
   RowLinear refs() const { return {weight.ref(), {}, ref_or_absent(packed)}; }
 };
 
@@ -155,7 +157,7 @@ Tensor pre_norm_linear(const Tensor& x, const NormParameters& norm, const Linear
   check_rows(op, x, "x");
   check_norm(op, x, norm);
   check_linear(op, x, linear, "linear", x.size(-1), -1);
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   const SavedNorm saved_norm(x, norm);
   const SavedLinear saved_linear(op, linear, narrow);
   Shape shape = x.shape();
@@ -167,10 +169,10 @@ Tensor pre_norm_linear(const Tensor& x, const NormParameters& norm, const Linear
   }
   return record(op, y, {x, norm.weight, norm.bias, linear.weight, linear.bias},
                 [held = NormForBackward(saved_norm), saved_weight = SavedTensor(saved_linear.weight, "linear.weight"),
-                 narrow](const Tensor& g, NeededMask needed) -> Gradients {
+                 products = y.dtype()](const Tensor& g, NeededMask needed) -> Gradients {
                   const auto norm = held.get();
                   const Tensor grad = g.contiguous();
-                  const LinearForBackward linear("pre_norm_linear", saved_weight, narrow);
+                  const LinearForBackward linear("pre_norm_linear", saved_weight, products);
                   Gradients out = {gradient_if(needed[0], norm.x), gradient_if(needed[1], norm.weight),
                                    gradient_if(needed[2], norm.bias), gradient_if(needed[3], linear.weight),
                                    bias_gradient_if(needed[4], linear.weight)};
@@ -186,7 +188,7 @@ Tensor pre_norm_linear(const Tensor& x, const NormParameters& norm, const Linear
 Tensor linear_residual(const Tensor& residual, const Tensor& x, const LinearParameters& linear,
                        const BranchDrop& drop) {
   const char* op = "linear_residual";
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   if (!narrow) check_floating(op, x);
   check_width(op, x, "x");
   check_rows(op, residual, "residual");
@@ -206,12 +208,12 @@ Tensor linear_residual(const Tensor& residual, const Tensor& x, const LinearPara
   }
   return record(op, y, {residual, x, linear.weight, linear.bias},
                 [saved_x = SavedTensor(input, "x"), saved_weight = SavedTensor(saved_linear.weight, "linear.weight"),
-                 scale, narrow, x_options = x.options()](const Tensor& g, NeededMask needed) -> Gradients {
+                 scale, x_options = x.options()](const Tensor& g, NeededMask needed) -> Gradients {
                   Gradients out(4);
                   if (needed[0]) out[0] = g;
                   if (!needed[1] && !needed[2] && !needed[3]) return out;
                   const Tensor grad = g.contiguous(), x = saved_x.get();
-                  const LinearForBackward linear("linear_residual", saved_weight, narrow);
+                  const LinearForBackward linear("linear_residual", saved_weight, x.dtype());
                   if (needed[1]) out[1] = Tensor::empty(x.shape(), x_options);
                   out[2] = gradient_if(needed[2], linear.weight);
                   out[3] = bias_gradient_if(needed[3], linear.weight);
@@ -233,7 +235,7 @@ Tensor pre_norm_mlp(const Tensor& x, const NormParameters& norm, const LinearPar
   check_drop(op, drop);
   const BranchScale scale = scale_of(drop, x);
   const SavedNorm saved_norm(x, norm);
-  const bool narrow = computes_in_bf16(x);
+  const bool narrow = computes_narrow(x);
   const SavedLinear saved_fc1(op, fc1, narrow), saved_fc2(op, fc2, narrow);
   Tensor y = Tensor::empty(x.shape(), x.options());
   const bool keep = needs_grad({x, norm.weight, norm.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias});
@@ -247,11 +249,11 @@ Tensor pre_norm_mlp(const Tensor& x, const NormParameters& norm, const LinearPar
   return record(op, y, {x, norm.weight, norm.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias},
                 [held = NormForBackward(saved_norm), saved_weight1 = SavedTensor(saved_fc1.weight, "fc1.weight"),
                  saved_weight2 = SavedTensor(saved_fc2.weight, "fc2.weight"), saved_pre = SavedTensor(pre, "pre"),
-                 scale, narrow](const Tensor& g, NeededMask needed) -> Gradients {
+                 scale](const Tensor& g, NeededMask needed) -> Gradients {
                   const auto norm = held.get();
                   const Tensor grad = g.contiguous(), pre = saved_pre.get();
-                  const LinearForBackward fc1("pre_norm_mlp", saved_weight1, narrow),
-                      fc2("pre_norm_mlp", saved_weight2, narrow);
+                  const LinearForBackward fc1("pre_norm_mlp", saved_weight1, pre.dtype()),
+                      fc2("pre_norm_mlp", saved_weight2, pre.dtype());
                   Gradients out = {gradient_if(needed[0], norm.x),          gradient_if(needed[1], norm.weight),
                                    gradient_if(needed[2], norm.bias),       gradient_if(needed[3], fc1.weight),
                                    bias_gradient_if(needed[4], fc1.weight), gradient_if(needed[5], fc2.weight),

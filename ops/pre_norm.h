@@ -9,7 +9,7 @@
 // all intermediate values only the argument of gelu is stored.
 // f32 and f64; all arguments of one dtype and device (else DTypeError, DeviceError); ShapeError where sizes do not fit.
 // Under a PrecisionGuard (precision.h) all of it is f32 but what only a product reads: pre_norm_linear's result, and
-// the x of linear_residual, which may be f32 or bf16. What is stored for the backward is bf16 too. Results have the
+// the x of linear_residual, which may be f32 or 16 bit. What is stored for the backward is 16 bit too. Results have the
 // same bits for any number of threads. g is the gradient of the result. Read next: norm.h, matmul.h, dropout.h (the
 // parts), ops/cpu/row_blocks.h (how).
 #pragma once

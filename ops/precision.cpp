@@ -16,7 +16,7 @@ namespace polygrad {
 namespace {
 
 thread_local Precision precision_now = Precision::f32;
-thread_local detail::RoundedWeights* weights_now = nullptr;  // the outermost bf16 guard's
+thread_local detail::RoundedWeights* weights_now = nullptr;  // the outermost 16-bit guard's
 
 }  // namespace
 
@@ -40,10 +40,7 @@ Precision precision_named(const std::string& name) {
 }
 
 std::string precision_obstacle(Precision precision, Device device) {
-  if (precision == Precision::f32) return "";
-  if (device.type != DeviceType::cpu) {
-    return format("{} products are not available on {}; use f32", to_string(precision), to_string(device));
-  }
+  if (precision == Precision::f32 || device.type == DeviceType::cuda) return "";
   if (precision == Precision::f16) return "f16 products are not available on the CPU; use bf16 or f32";
   if (!has_gemm_provider(GemmProvider::onednn)) {
     return "bf16 products on the CPU are oneDNN's, which this build does not have; configure with "
@@ -81,12 +78,16 @@ Precision current_precision() { return precision_now; }
 
 // --- for the fronts ------------------------------------------------------------------------------------------------
 
-bool computes_in_bf16(const Tensor& x) {
-  return precision_now == Precision::bf16 && x.defined() && (x.dtype() == DType::f32 || x.dtype() == DType::bf16);
+DType product_dtype() {
+  return precision_now == Precision::bf16 ? DType::bf16 : precision_now == Precision::f16 ? DType::f16 : DType::f32;
+}
+
+bool computes_narrow(const Tensor& x) {
+  return precision_now != Precision::f32 && x.defined() && (x.dtype() == DType::f32 || x.dtype() == product_dtype());
 }
 
 void check_parameter_dtype(const char* op, const Tensor& x, const Tensor& parameter, const char* name) {
-  if (!computes_in_bf16(x)) return check_same_dtype(op, x, parameter, name);
+  if (!computes_narrow(x)) return check_same_dtype(op, x, parameter, name);
   check_defined(op, parameter, name);
   if (parameter.dtype() == DType::f32) return;
   throw DTypeError(
@@ -95,16 +96,16 @@ void check_parameter_dtype(const char* op, const Tensor& x, const Tensor& parame
              op, name, describe(parameter), describe(x)));
 }
 
-Tensor rounded(const Tensor& x) { return x.detach().to(DType::bf16); }
+Tensor rounded(const Tensor& x) { return x.detach().to(product_dtype()); }
 
-TensorOptions rounded_options(const Tensor& x) { return {.dtype = DType::bf16, .device = x.device()}; }
+TensorOptions rounded_options(const Tensor& x) { return {.dtype = product_dtype(), .device = x.device()}; }
 
 namespace {
 
-Tensor pack(const char* op, const Tensor& weight, bool transposed) {
+Tensor pack(const char* op, const Tensor& weight, DType dtype, bool transposed) {
   const auto kernel = matmul_kernels(weight.device().type).pack;
   require_kernel(op, kernel != nullptr, weight.device().type);
-  Tensor packed = Tensor::empty({weight.numel()}, rounded_options(weight));
+  Tensor packed = Tensor::empty({weight.numel()}, {.dtype = dtype, .device = weight.device()});
   if (weight.numel() == 0) return packed;
   const Shape& strides = weight.strides();
   const bool plain = matrix_layout(weight.size(0), weight.size(1), strides[0], strides[1]).valid;
@@ -121,21 +122,22 @@ Tensor pack(const char* op, const Tensor& weight, bool transposed) {
 
 }  // namespace
 
-Tensor packed_weight(const char* op, const Tensor& weight, bool transposed) {
-  return weights_now != nullptr ? weights_now->find(op, weight, transposed) : pack(op, weight, transposed);
+Tensor packed_weight(const char* op, const Tensor& weight, DType dtype, bool transposed) {
+  return weights_now != nullptr ? weights_now->find(op, weight, dtype, transposed)
+                                : pack(op, weight, dtype, transposed);
 }
 
-Tensor detail::RoundedWeights::find(const char* op, const Tensor& weight, bool transposed) {
+Tensor detail::RoundedWeights::find(const char* op, const Tensor& weight, DType dtype, bool transposed) {
   const std::shared_ptr<std::atomic<std::uint64_t>>& family = weight.impl()->version;
   const auto [first, last] = entries_.equal_range(family.get());
   for (auto it = first; it != last; ++it) {
     Entry& entry = it->second;
-    if (entry.transposed != transposed || entry.data != weight.ref().data || entry.shape != weight.shape() ||
-        entry.strides != weight.strides()) {
+    if (entry.transposed != transposed || entry.packed.dtype() != dtype || entry.data != weight.ref().data ||
+        entry.shape != weight.shape() || entry.strides != weight.strides()) {
       continue;
     }
     if (entry.version != weight.version()) {
-      entry.packed = pack(op, weight, transposed);
+      entry.packed = pack(op, weight, dtype, transposed);
       entry.version = weight.version();
     }
     return entry.packed;
@@ -148,7 +150,7 @@ Tensor detail::RoundedWeights::find(const char* op, const Tensor& weight, bool t
               weight.strides(),
               weight.ref().data,
               transposed,
-              pack(op, weight, transposed)};
+              pack(op, weight, dtype, transposed)};
   return entries_.emplace(family.get(), std::move(entry))->second.packed;
 }
 

@@ -15,25 +15,28 @@
 
 namespace polygrad {
 
-// Whether an op on x computes in bf16: the thread's guard says so, and x is f32 or bf16.
-bool computes_in_bf16(const Tensor& x);
+// In what the thread's guard lets products be computed: bf16, f16, or f32.
+DType product_dtype();
+// Whether an op on x computes in 16 bit: the thread's guard says so, and x is f32 or product_dtype().
+bool computes_narrow(const Tensor& x);
 // Throws DTypeError where a parameter (or another tensor beside x that no product reads) has not x's dtype; where the
-// op computes in bf16, where it is not f32. ValueError where it is undefined.
+// op computes in 16 bit, where it is not f32. ValueError where it is undefined.
 void check_parameter_dtype(const char* op, const Tensor& x, const Tensor& parameter, const char* name);
-// x in bf16, outside the graph; itself where it is.
+// x in product_dtype(), outside the graph; itself where it is.
 Tensor rounded(const Tensor& x);
-// A bf16 result's dtype and x's device.
+// A result's: product_dtype() and x's device.
 TensorOptions rounded_options(const Tensor& x);
 
-// The right-hand matrix B of products in bf16, as MatmulKernels::pack makes it: weightᵀ (in, out) where `transposed`,
-// else weight (out, in) itself. weight (out, in) is f32, of any strides.
-Tensor packed_weight(const char* op, const Tensor& weight, bool transposed);
+// The right-hand matrix B of products in `dtype`, a 16-bit one, as MatmulKernels::pack makes it: weightᵀ (in, out)
+// where `transposed`, else weight (out, in) itself. weight (out, in) is f32, of any strides. A backward names its
+// forward's dtype: it runs with or without a guard.
+Tensor packed_weight(const char* op, const Tensor& weight, DType dtype, bool transposed);
 
 namespace detail {
 
 class RoundedWeights {
  public:
-  Tensor find(const char* op, const Tensor& weight, bool transposed);
+  Tensor find(const char* op, const Tensor& weight, DType dtype, bool transposed);
 
  private:
   using Family = std::weak_ptr<std::atomic<std::uint64_t>>;  // its address is nobody else's while this lives

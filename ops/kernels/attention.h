@@ -23,7 +23,8 @@ struct AttentionDropout {
   std::int64_t first_sample = 0;
 };
 
-// All tensors of one dtype T (f32 or f64) unless said otherwise. B, H, Nq, Nk, d >= 1.
+// All tensors of one dtype T (f32 or f64) unless said otherwise; the tiled path on a GPU reads and writes bf16 and f16
+// too, with bias, its gradient and the state in f32. B, H, Nq, Nk, d >= 1.
 struct AttentionProblem {
   TensorRef q;            // (B, H, Nq, d); q, k, v: unit stride in the last dimension, rows at least d apart
   TensorRef k;            // (B, H, Nk, d)

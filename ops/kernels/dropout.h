@@ -1,4 +1,5 @@
-// Kernels of the dropout family: f32, f64 and bf16 (multiplied in f32), contiguous, dimension 0 is the batch.
+// Kernels of the dropout family: f32, f64 and bf16 (multiplied in f32; CUDA: f16 too), contiguous, dimension 0 is the
+// batch.
 //
 // Where this stands: between ops/dropout.cpp and ops/cpu/dropout.cpp. The numbers, on every device:
 //   dropout:    element j of sample s draws word j mod 4 of Philox(seed, domain dropout, counter
@@ -26,7 +27,7 @@ struct DropoutStream {
 struct DropoutKernels {
   void (*dropout)(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y);
   void (*drop_path)(Workspace&, const TensorRef& x, const DropoutStream& stream, const TensorRef& y);
-  // y = x + drop_path(branch): of one dtype, f32 or f64; or branch bf16 beside f32.
+  // y = x + drop_path(branch): of one dtype, f32 or f64; or branch 16 bit beside f32.
   void (*residual_add)(Workspace&, const TensorRef& x, const TensorRef& branch, const DropoutStream& stream,
                        const TensorRef& y);
 };

@@ -1,4 +1,4 @@
-// Kernels of the matmul family: f32, f64, and bf16 with sums in f32.
+// Kernels of the matmul family: f32, f64, and bf16 with sums in f32 (CUDA: f16 too, wherever bf16 is said).
 //
 // Where this stands: between ops/matmul.cpp and ops/cpu/matmul.cpp. A matrix argument may lie in memory by rows or by
 // columns (matrix_layout), so a transposed view is multiplied without a copy. The arguments of a call have one dtype,

@@ -2,7 +2,7 @@
 //
 // Where this stands: between ops/pre_norm.cpp (which has checked everything) and ops/cpu/pre_norm*.cpp. All tensors
 // are contiguous and of one dtype T (f32 or f64) unless said otherwise; "rows" are tokens of all samples.
-// With packed weights T is f32, and bf16 is what only products read: marked with * below.
+// With packed weights T is f32, and their dtype (bf16; CUDA: or f16) is what only products read: marked with * below.
 // Read next: ops/cpu/row_blocks.h, ops/cpu/pre_norm_mlp.cpp.
 #pragma once
 
