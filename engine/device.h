@@ -27,6 +27,8 @@ Device parse_device(const std::string& text);
 int cuda_device_count();
 // Throws DeviceError, saying what to do, where `device` cannot be used by this build on this machine.
 void check_device(Device device);
+// What it is, for people: "the CPU", "NVIDIA H200". Throws as check_device.
+std::string device_name(Device device);
 // Waits until the calling thread's work on the device is done. A GPU works behind the thread's back: reading a tensor
 // on the CPU (to, item, to_vector) waits by itself, handing one to another thread doesn't, so call this first. Throws
 // what the GPU found wrong (IndexError, CudaError). The CPU: nothing.

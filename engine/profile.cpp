@@ -51,9 +51,12 @@ struct Profiler::State {
     std::int64_t time, multiply_adds, product_nanoseconds, parallel_nanoseconds;
   };
 
+  explicit State(Device of) : device(of), last(read()) {}
+
+  Device device;
   detail::WorkCounter work;
   const char* phase = "forward";
-  Reading last = read();
+  Reading last;
   std::vector<ProfileRow> rows;
   std::map<std::tuple<std::string, std::string, std::string>, std::size_t> places;  // of (phase, op, path) in rows
 
@@ -64,6 +67,7 @@ struct Profiler::State {
   }
 
   void mark(const char* op, const std::string& path, double bytes) {
+    synchronize(device);
     const Reading reading = read();
     const auto [place, fresh] = places.try_emplace({phase, op, path}, rows.size());
     if (fresh) {
@@ -83,9 +87,9 @@ struct Profiler::State {
   }
 };
 
-Profiler::Profiler() : outer_(current), outer_counter_(counter) {
+Profiler::Profiler(Device device) : outer_(current), outer_counter_(counter) {
   if (outer_) outer_->mark(kOther, Scope::path(), 0);
-  state_ = std::make_unique<State>();
+  state_ = std::make_unique<State>(device);
   current = state_.get();
   counter = &state_->work;
 }

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/device.h"
+
 namespace polygrad {
 
 namespace detail {
@@ -42,8 +44,10 @@ struct ProfileRow {
 class Profiler {
  public:
   // From here on this thread is measured; an outer profiler of the thread rests meanwhile. To be destroyed on the same
-  // thread, the innermost first.
-  Profiler();
+  // thread, the innermost first. A GPU works behind the thread's back: of a `device` that is one each mark waits for
+  // its work, so that an op's time is that of its kernels and of starting them. Nothing overlaps then, and the whole
+  // takes longer than without a profiler.
+  explicit Profiler(Device device = {});
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;

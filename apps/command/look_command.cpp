@@ -30,8 +30,8 @@ void contact_sheet_command(const Config& config, const std::string& file, bool q
   if (!quiet) std::fprintf(stderr, "%s: what a model is trained on, with its labels\n", file.c_str());
 }
 
-void predict_command(const std::string& checkpoint, const std::vector<std::string>& images) {
-  const Classifier classifier = Classifier::load(checkpoint);
+void predict_command(const std::string& checkpoint, const std::vector<std::string>& images, Device device) {
+  const Classifier classifier = Classifier::load(checkpoint, "", device);
   for (const std::string& image : images) {
     std::string text = image + "\n";
     for (const ClassScore& guess : classifier.predict(image)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/training/config.h"
+#include "engine/device.h"
 
 namespace polygrad {
 
@@ -15,6 +16,7 @@ void check_data_command(const Config& config);
 // --contact-sheet FILE.png
 void contact_sheet_command(const Config& config, const std::string& file, bool quiet);
 // --predict IMAGE... --checkpoint C: for each image its path, then a line for each of the five most probable classes.
-void predict_command(const std::string& checkpoint, const std::vector<std::string>& images);
+// Computed on `device`.
+void predict_command(const std::string& checkpoint, const std::vector<std::string>& images, Device device);
 
 }  // namespace polygrad

@@ -13,6 +13,7 @@
 #include "apps/training/checkpoint_eval.h"
 #include "apps/training/config.h"
 #include "apps/training/config_schema.h"
+#include "apps/training/device.h"
 #include "apps/training/dry_run.h"
 #include "apps/training/evaluate.h"
 #include "apps/training/exit_code.h"
@@ -172,7 +173,6 @@ ExitCode evaluate_command(const Flags& flags) {
   Config config = info.config;
   apply(flags, config);
   const NumThreadsGuard threads(threads_of(config));
-  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   const CheckpointEval eval = evaluate_checkpoint(checkpoint, info, config);
   const std::string folder = flags.out.empty() ? evaluation_folder(checkpoint, info.state.step) : flags.out;
   if (!flags.quiet) {
@@ -282,7 +282,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
   });
   if (!flags.predict.empty()) {
     const NumThreadsGuard threads(flags.threads > 0 ? flags.threads : num_threads());
-    predict_command(flags.checkpoint, flags.predict);
+    predict_command(flags.checkpoint, flags.predict, choose_device(flags.device.empty() ? "auto" : flags.device));
     return ExitCode::done;
   }
   return flags.eval.empty() ? train(flags) : evaluate_command(flags);

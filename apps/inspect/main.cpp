@@ -60,7 +60,7 @@ void set_up(const Flags& flags) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
   });
   if (flags.threads > 0) set_num_threads(flags.threads);
-  check_device(flags.device == "auto" ? Device::cpu() : parse_device(flags.device));
+  if (flags.device != "auto") check_device(parse_device(flags.device));  // nothing here needs one
 }
 
 ExitCode run(const Flags& flags) {

@@ -56,6 +56,14 @@ std::string state_text(const CheckpointInfo& info) {
   root.set("best_top1", state.best_top1 ? JsonValue::real(*state.best_top1) : JsonValue());
   root.set("best_step", JsonValue::integer(state.best_step));
   root.set("since_row", std::move(since));
+  if (info.config.text("train.precision") == "f16") {
+    JsonValue scale = JsonValue::object();
+    scale.set("scale", JsonValue::real(state.loss_scale.scale));
+    scale.set("good_steps", JsonValue::integer(state.loss_scale.good_steps));
+    scale.set("skipped", JsonValue::integer(state.loss_scale.skipped));
+    scale.set("in_a_row", JsonValue::integer(state.loss_scale.in_a_row));
+    root.set("loss_scale", std::move(scale));
+  }
   root.set("seconds", JsonValue::real(state.seconds));
   root.set("data", JsonValue::text(info.data_fingerprint));
   root.set("preprocessing", std::move(preprocessing));
@@ -107,6 +115,12 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   state.since_row.steps = member(since, "steps", path).as_int();
   state.since_row.correct = member(since, "correct", path).as_int();
   state.since_row.counted = member(since, "counted", path).as_int();
+  if (const JsonValue* scale = root.find("loss_scale")) {  // of f16 alone
+    state.loss_scale = {.scale = member(*scale, "scale", path).as_double(),
+                        .good_steps = member(*scale, "good_steps", path).as_int(),
+                        .skipped = member(*scale, "skipped", path).as_int(),
+                        .in_a_row = member(*scale, "in_a_row", path).as_int()};
+  }
   state.seconds = member(root, "seconds", path).as_double();
   return info;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "apps/training/config.h"
+#include "apps/training/loss_scale.h"
 #include "apps/training/run_folder.h"
 #include "data/sampler.h"
 #include "models/nn/module.h"
@@ -49,7 +50,8 @@ struct TrainingState {
   std::optional<double> best_top1;  // percent, on the validation split
   std::int64_t best_step = 0;
   RunningMeans since_row;
-  double seconds = 0;  // wall time of training so far, over all resumes
+  LossScale loss_scale;  // of f16
+  double seconds = 0;    // wall time of training so far, over all resumes
 };
 
 // What a checkpoint says about its run.

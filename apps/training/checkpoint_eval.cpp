@@ -1,5 +1,6 @@
 #include "apps/training/checkpoint_eval.h"
 
+#include "apps/training/device.h"
 #include "apps/training/experiment.h"
 #include "apps/training/precision.h"
 #include "engine/error.h"
@@ -10,6 +11,7 @@ namespace polygrad {
 CheckpointEval evaluate_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, const Config& config) {
   CheckpointEval eval;
   eval.info = info;
+  eval.device = choose_device(config);
   const Preprocessing& input = info.preprocessing;
   DataOptions options = data_options(config);
   options.exif = input.exif;
@@ -26,10 +28,12 @@ CheckpointEval evaluate_checkpoint(const std::string& checkpoint, const Checkpoi
   }
   const std::unique_ptr<Model> model = build_model(config, static_cast<std::int64_t>(info.class_names.size()), input);
   load_checkpoint_weights(checkpoint, config.text("eval.weights"), *model);
+  model->to(eval.device);
   // As the run computed, where this machine can: the weights are f32 anyway.
   eval.precision = precision_named(config.text("train.precision"));
-  eval.precision_note = precision_obstacle(eval.precision);
+  eval.precision_note = precision_obstacle(eval.precision, eval.device);
   if (!eval.precision_note.empty()) eval.precision = Precision::f32;
+  const Tf32Guard tf32(config.flag("train.tf32"));
   eval.result = evaluate(*model, data.dataset, input,
                          {.batch_size = config.integer("train.batch_size"),
                           .workers = static_cast<int>(config.integer("data.workers")),

@@ -19,12 +19,14 @@ struct CheckpointEval {
   EvalResult result;
   std::vector<Prediction> predictions;
   double epoch = 0;  // of the checkpoint
+  Device device;
   Precision precision = Precision::f32;
   std::string precision_note;  // why it is not the one that was trained in; ""
 };
 
 // `config` is the checkpoint's own, with other values for data.*, eval.*, train.batch_size, threads where wanted.
-// Throws DataError where the data can't be read, has a class that the model does not know, or images that do not fit.
+// Computed on its `device`. Throws DeviceError where that is not there, DataError where the data can't be read, has a
+// class that the model does not know, or images that do not fit.
 CheckpointEval evaluate_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, const Config& config);
 
 }  // namespace polygrad

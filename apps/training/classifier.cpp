@@ -17,21 +17,22 @@ namespace polygrad {
 Classifier::Classifier(CheckpointInfo info, std::shared_ptr<const Model> model, Precision precision)
     : info_(std::move(info)), model_(std::move(model)), precision_(precision) {}
 
-Classifier Classifier::load(const std::string& checkpoint, const std::string& weights) {
+Classifier Classifier::load(const std::string& checkpoint, const std::string& weights, Device device) {
   const std::string folder = find_checkpoint(checkpoint);
   CheckpointInfo info = read_checkpoint_info(folder);
   std::unique_ptr<Model> model =
       build_model(info.config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
   load_checkpoint_weights(folder, weights.empty() ? info.config.text("eval.weights") : weights, *model);
+  model->to(device);
   const Precision trained = precision_named(info.config.text("train.precision"));
-  const Precision precision = precision_obstacle(trained).empty() ? trained : Precision::f32;
+  const Precision precision = precision_obstacle(trained, device).empty() ? trained : Precision::f32;
   return Classifier(std::move(info), std::move(model), precision);
 }
 
 Tensor Classifier::logits(const Tensor& images) const {
   const NoGradGuard no_grad;
-  const PrecisionGuard precision(precision_);
-  return model_->forward(images).to(DType::f32).contiguous();
+  const PrecisionGuard precision(precision_, model_->device());
+  return model_->forward(images.to(model_->device())).to(DType::f32).to(Device::cpu()).contiguous();
 }
 
 std::vector<ClassScore> Classifier::predict(const Tensor& image, std::int64_t top) const {

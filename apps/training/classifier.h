@@ -27,9 +27,9 @@ struct ClassScore {
 class Classifier {
  public:
   // `checkpoint` is a checkpoint or a run folder (its newest one); `weights` is "raw", "ema", or "" for
-  // what its configuration evaluates. It computes as `--eval` does, in the precision of the training where this machine
-  // can. Throws IoError, ConfigError.
-  static Classifier load(const std::string& checkpoint, const std::string& weights = "");
+  // what its configuration evaluates. It computes on `device`, as `--eval` does: in the precision of the training where
+  // that can be had there. Throws IoError, ConfigError, DeviceError.
+  static Classifier load(const std::string& checkpoint, const std::string& weights = "", Device device = {});
 
   // The `top` most probable classes, best first; of equal ones the lower index. `image` is u8 (C, H, W) of any size
   // where the model was trained on pictures (three channels become grey for a grey model, one becomes three for an RGB
@@ -37,7 +37,7 @@ class Classifier {
   std::vector<ClassScore> predict(const Tensor& image, std::int64_t top = 5) const;
   // Of a picture file: JPEG, PNG, BMP, PNM. Throws ImageError (a DataError) naming the file.
   std::vector<ClassScore> predict(const std::string& path, std::int64_t top = 5) const;
-  // The logits of a batch of prepared images (B, C, H, W), f32.
+  // The logits of a batch of prepared images (B, C, H, W), f32, on the CPU like them.
   Tensor logits(const Tensor& images) const;
 
   const std::vector<std::string>& class_names() const { return info_.class_names; }

@@ -45,9 +45,9 @@ std::string class_table(const Dataset& dataset) {
 }  // namespace
 
 std::string dry_run(const Config& config) {
-  const Precision precision = parse_precision(config.text("train.precision"));
-  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   Rehearsal rehearsal(config, 0);
+  const Device device = rehearsal.device();
+  const Precision precision = parse_precision(config.text("train.precision"), device);
   const Experiment& experiment = rehearsal.experiment();
   const Model& model = *experiment.model;
   const std::int64_t batch_size = config.integer("train.batch_size"), accumulate = config.integer("train.accumulate");
@@ -65,12 +65,12 @@ std::string dry_run(const Config& config) {
 
   // One step, measured: activations are what the peak holds beyond weights, gradients and moments.
   rehearsal.loader().start();
-  const std::size_t before = memory_stats().bytes_in_use;
-  reset_peak_memory();
+  const std::size_t before = memory_stats(device).bytes_in_use;
+  reset_peak_memory(device);
   const StepResult step = rehearsal.step();
   const double weights = 4.0 * static_cast<double>(model.parameter_count());
-  const double grown = static_cast<double>(memory_stats().peak_bytes_in_use - before);
-  const double moments = static_cast<double>(memory_stats().bytes_in_use - before);
+  const double grown = static_cast<double>(memory_stats(device).peak_bytes_in_use - before);
+  const double moments = static_cast<double>(memory_stats(device).bytes_in_use - before);
   double stored_maps = 0;  // what attention matrices would take if they were kept
   for (const Attention* layer : model.attention_layers()) {
     const double tokens = static_cast<double>(model.attention_tokens(*layer));
@@ -86,10 +86,12 @@ std::string dry_run(const Config& config) {
                  3e-9 * model_flops(model, batch_size) * static_cast<double>(accumulate), rehearsal.total_steps(),
                  rehearsal.steps_per_epoch());
   text += format(
-      "memory: weights {:.1f} MiB, gradients {:.1f} MiB, optimizer {:.1f} MiB, activations of a micro-batch {:.1f} "
+      "memory on {}: weights {:.1f} MiB, gradients {:.1f} MiB, optimizer {:.1f} MiB, activations of a micro-batch "
+      "{:.1f} "
       "MiB; "
       "attention matrices are not kept (they would take {:.1f} MiB)\n",
-      mib(weights), mib(weights), mib(moments), mib(std::max(0.0, grown - moments - weights)), mib(stored_maps));
+      to_string(device), mib(weights), mib(weights), mib(moments), mib(std::max(0.0, grown - moments - weights)),
+      mib(stored_maps));
   return text;
 }
 

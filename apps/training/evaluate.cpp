@@ -13,6 +13,7 @@
 #include "engine/error.h"
 #include "engine/file.h"
 #include "engine/format.h"
+#include "engine/prefetch.h"
 
 namespace polygrad {
 
@@ -81,10 +82,24 @@ std::vector<double> probabilities(const float* logits, std::int64_t classes) {
   return result;
 }
 
+namespace {
+
+// A batch on its way to the model.
+struct Travelling {
+  std::optional<Batch> batch;
+  Prefetch images;
+  Travelling(Loader& loader, Device device) : batch(loader.next()) {
+    if (batch && batch->size() > 0) images = Prefetch(batch->images, device);
+  }
+};
+
+}  // namespace
+
 EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
                     const EvalOptions& options, std::vector<Prediction>* predictions) {
   const NoGradGuard no_grad;
-  const PrecisionGuard precision(options.precision);
+  const Device device = model.device();
+  const PrecisionGuard precision(options.precision, device);
   Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
                           .workers = options.workers,
                           .bad_sample = options.bad_sample,
@@ -96,9 +111,13 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   EvalResult result;
   double loss = 0;
   std::int64_t first = 0, fifth = 0;
-  while (const std::optional<Batch> batch = loader.next()) {
-    if (batch->size() == 0) continue;  // all of it dropped
-    const Tensor logits = model.forward(batch->images).to(DType::f32).contiguous();
+  for (Travelling next(loader, device); next.batch;) {
+    const std::optional<Batch> batch = std::move(next.batch);
+    const Tensor images = next.images.get();
+    const Tensor scores = images.defined() ? model.forward(images).to(DType::f32) : Tensor();
+    next = Travelling(loader, device);  // while a GPU works
+    if (batch->size() == 0) continue;   // all of it dropped
+    const Tensor logits = scores.to(Device::cpu()).contiguous();
     const float* rows = logits.data<float>();
     const std::int64_t* labels = batch->labels.data<std::int64_t>();
     for (std::int64_t i = 0; i < batch->size(); ++i) {

@@ -44,8 +44,8 @@ ImageTransform evaluation_transform(const Preprocessing& preprocessing);
 // The softmax of a row of logits; NaN where one is NaN.
 std::vector<double> probabilities(const float* logits, std::int64_t classes);
 
-// Of equal logits the lower class counts as predicted; a row with a NaN is wrong. `predictions` (may be null) is filled
-// in the order of the data set.
+// On the model's device. Of equal logits the lower class counts as predicted; a row with a NaN is wrong. `predictions`
+// (may be null) is filled in the order of the data set.
 EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
                     const EvalOptions& options, std::vector<Prediction>* predictions = nullptr);
 

@@ -7,8 +7,8 @@
 
 namespace polygrad {
 
-// "f32", "bf16" or "f16". Throws ConfigError for another word, and for a precision that this machine, build or gemm
+// "f32", "bf16" or "f16". Throws ConfigError for another word, and for a precision that this device, build or gemm
 // provider can't compute in, saying why.
-Precision parse_precision(const std::string& text);
+Precision parse_precision(const std::string& text, Device device);
 
 }  // namespace polygrad

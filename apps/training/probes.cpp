@@ -29,10 +29,10 @@ class NormObserver : public AttentionObserver {
     LayerSums& sums = layers[layer - 1];
     sums.heads.resize(static_cast<std::size_t>(heads));
     sums.samples += samples;
-    const double *a = norms.a.data<double>(), *s = norms.j_s.data<double>(), *q = norms.j_q.data<double>(),
-                 *k = norms.j_k.data<double>();
-    for (std::int64_t i = 0; i < samples * heads; ++i) {
-      HeadNorms& head = sums.heads[static_cast<std::size_t>(i % heads)];
+    const std::vector<double> a = norms.a.to_vector<double>(), s = norms.j_s.to_vector<double>(),
+                              q = norms.j_q.to_vector<double>(), k = norms.j_k.to_vector<double>();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      HeadNorms& head = sums.heads[i % static_cast<std::size_t>(heads)];
       head.attention += a[i];
       head.jacobian_s += s[i];
       head.jacobian_s_sq += s[i] * s[i];
@@ -49,10 +49,11 @@ class NormObserver : public AttentionObserver {
 std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& images) {
   const NoGradGuard no_grad;
   NormObserver observer;
+  const Tensor there = images.to(model.device());
   {
     const AttentionObserverGuard guard(observer);
     for (std::int64_t begin = 0; begin < images.size(0); begin += kSamplesAtOnce) {
-      model.forward(slice(images, 0, begin, std::min(begin + kSamplesAtOnce, images.size(0))));
+      model.forward(slice(there, 0, begin, std::min(begin + kSamplesAtOnce, images.size(0))));
     }
   }
   std::vector<LayerNorms> result;

@@ -22,11 +22,12 @@ int workers(const Config& config) { return static_cast<int>(config.integer("data
 
 ProfileRunResult profile(Rehearsal& rehearsal, const ProfileRunOptions& options) {
   ProfileRunResult result;
+  const Device device = result.device = rehearsal.device();
   result.steps = std::min(options.steps, rehearsal.total_steps());
   for (std::int64_t i = 0; i < options.warmup; ++i) rehearsal.step();
   result.peak_resident_mib = static_cast<double>(usage().ru_maxrss) / 1024;
-  reset_peak_memory();
-  Profiler profiler;
+  reset_peak_memory(device);
+  Profiler profiler(device);
   const auto between = [&] {
     if (!options.between) return;
     const Profiler aside;  // while this one looks, the other rests
@@ -34,12 +35,12 @@ ProfileRunResult profile(Rehearsal& rehearsal, const ProfileRunOptions& options)
   };
   for (std::int64_t i = 0; i < result.steps; ++i) {
     between();
-    const std::uint64_t fresh = memory_stats().fresh_allocations;
+    const std::uint64_t fresh = memory_stats(device).fresh_allocations;
     const long faults = usage().ru_minflt;
     const StepResult step = rehearsal.step();
     result.page_faults += static_cast<double>(usage().ru_minflt - faults) / static_cast<double>(result.steps);
     result.fresh_allocations +=
-        static_cast<double>(memory_stats().fresh_allocations - fresh) / static_cast<double>(result.steps);
+        static_cast<double>(memory_stats(device).fresh_allocations - fresh) / static_cast<double>(result.steps);
     result.samples += step.samples;
     result.loss = step.loss;
   }
@@ -48,7 +49,7 @@ ProfileRunResult profile(Rehearsal& rehearsal, const ProfileRunOptions& options)
   for (const ProfileRow& row : result.rows) result.seconds += 1e-9 * static_cast<double>(row.nanoseconds);
   result.operations =
       3 * model_flops(*rehearsal.experiment().model, 1) * static_cast<double>(result.samples);  // backward: twice
-  result.peak_tensor_mib = static_cast<double>(memory_stats().peak_bytes_in_use) / (1 << 20);
+  result.peak_tensor_mib = static_cast<double>(memory_stats(device).peak_bytes_in_use) / (1 << 20);
   return result;
 }
 

@@ -21,6 +21,7 @@ struct ProfileRunOptions {
 };
 
 struct ProfileRunResult {
+  Device device;                        // where the steps were computed
   std::int64_t steps = 0, samples = 0;  // profiled
   std::vector<ProfileRow> rows;         // of all profiled steps: their times add up to `seconds`
   double seconds = 0;

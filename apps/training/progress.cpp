@@ -46,6 +46,7 @@ std::string progress_line(const ProgressState& state) {
                             state.total_steps, state.loss);
   if (std::isfinite(state.accuracy)) line += format("  acc {:.1f}%", state.accuracy);
   line += format("  lr {:.2e}  norm {:.2f}", state.lr, state.grad_norm);
+  if (state.skipped > 0) line += format("  skipped {}", state.skipped);
   line += format("  eta {}", format_duration(state.seconds_left));
   if (std::isfinite(state.samples_per_s) && state.samples_per_s > 0)
     line += format("  {}/s", grouped(state.samples_per_s));

@@ -1,5 +1,6 @@
 #include "apps/training/rehearsal.h"
 
+#include "apps/training/device.h"
 #include "apps/training/precision.h"
 
 namespace polygrad {
@@ -7,9 +8,16 @@ namespace polygrad {
 namespace {
 
 const Config& checked(const Config& config) {
-  parse_precision(config.text("train.precision"));
-  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
+  parse_precision(config.text("train.precision"), choose_device(config));
   return config;
+}
+
+// With its models on the configuration's device, before anybody holds their parameters.
+Experiment moved(Experiment experiment, const Config& config) {
+  const Device device = choose_device(config);
+  experiment.model->to(device);
+  if (experiment.average) experiment.average->to(device);
+  return experiment;
 }
 
 }  // namespace
@@ -18,7 +26,8 @@ Rehearsal::Rehearsal(const Config& config, int workers)
     : Rehearsal(config, build_experiment(checked(config)), workers) {}
 
 Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
-    : experiment_(std::move(experiment)),
+    : tf32_(config.flag("train.tf32")),
+      experiment_(moved(std::move(experiment), config)),
       optimizer_(build_optimizer(config, *experiment_.model)),
       ema_(experiment_.average
                ? std::make_unique<Ema>(*experiment_.average, *experiment_.model, config.number("train.ema_decay"))
@@ -37,7 +46,8 @@ Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
                    .accumulate = config.integer("train.accumulate"),
                    .clip_grad = config.number("train.clip_grad"),
                    .mix = experiment_.mix,
-                   .precision = parse_precision(config.text("train.precision"))}) {
+                   .precision = parse_precision(config.text("train.precision"), device())},
+                  &loss_scale_) {
   loader_.start();
 }
 

@@ -8,6 +8,7 @@
 
 #include "apps/training/communicator.h"
 #include "apps/training/config.h"
+#include "apps/training/device.h"
 #include "apps/training/experiment.h"
 #include "apps/training/train_step.h"
 #include "data/loader.h"
@@ -29,12 +30,14 @@ class Rehearsal {
   StepResult step();
 
   const Experiment& experiment() const { return experiment_; }
+  Device device() const { return experiment_.model->device(); }
   const Optimizer& optimizer() const { return *optimizer_; }
   Loader& loader() { return loader_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   std::int64_t total_steps() const { return total_steps_; }
 
  private:
+  Tf32Guard tf32_;
   Experiment experiment_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Ema> ema_;
@@ -42,6 +45,7 @@ class Rehearsal {
   std::int64_t steps_per_epoch_, total_steps_;
   Schedule schedule_;
   SingleProcess single_;
+  LossScale loss_scale_;
   TrainStep train_step_;
   std::int64_t done_ = 0;
   DataPosition position_;

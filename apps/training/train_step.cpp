@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/autograd.h"
 #include "engine/error.h"
+#include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/profile.h"
 #include "ops/binary.h"
 #include "ops/loss.h"
 #include "ops/optim_step.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
 
 namespace polygrad {
 
@@ -25,67 +29,120 @@ std::optional<Batch> next_batch(Loader& loader) {
   return batch;
 }
 
-std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
-  const Tensor rows = logits.detach().contiguous();
-  const std::int64_t classes = rows.size(1);
-  const float* row = rows.data<float>();
-  const std::int64_t* label = labels.data<std::int64_t>();
-  std::int64_t correct = 0;
-  for (std::int64_t i = 0; i < rows.size(0); ++i, row += classes)
-    correct += std::max_element(row, row + classes) - row == label[i];
-  return correct;
+// How many rows are right by argmax, on their device.
+Tensor count_correct(const Tensor& logits, const Tensor& labels) {
+  const NoGradGuard no_grad;
+  return sum(eq(argmax(logits, 1), labels).to(DType::f32));
 }
+
+// Numbers that are put down on the device and read together.
+class Notes {
+ public:
+  Notes(std::int64_t count, Device device) : numbers_(zeros({count}, {.dtype = DType::f64, .device = device})) {}
+  void put(std::int64_t at, const Tensor& number) {
+    slice(numbers_, 0, at, at + 1).copy_(reshape(number.detach(), {1}));
+  }
+  std::vector<double> read() const { return numbers_.to_vector<double>(); }
+
+ private:
+  Tensor numbers_;
+};
 
 }  // namespace
 
 TrainStep::TrainStep(const Model& model, Optimizer& optimizer, Ema* ema, Loader& loader, Communicator& communicator,
-                     TrainStepOptions options)
+                     TrainStepOptions options, LossScale* loss_scale)
     : model_(model),
       optimizer_(optimizer),
       ema_(ema),
       loader_(loader),
       communicator_(communicator),
-      options_(options) {}
+      options_(options),
+      loss_scale_(options.precision == Precision::f16 ? loss_scale : nullptr),
+      device_(model.device()) {
+  if (options.precision == Precision::f16 && loss_scale == nullptr) {
+    throw ValueError("[train] f16 without a loss scale; expected one that lives as long as the run");
+  }
+}
 
-TrainStep::Micro TrainStep::prepare(Batch batch, std::int64_t step, std::int64_t micro,
-                                    std::int64_t first_sample) const {
-  Micro result{.images = std::move(batch.images),
-               .labels = std::move(batch.labels),
+// --- batches -------------------------------------------------------------------------------------------------------
+
+TrainStep::Micro TrainStep::load(std::int64_t step, DataPosition begin, std::int64_t micro) {
+  const DataPosition position{begin.epoch, begin.batch + micro};
+  std::optional<Batch> batch = next_batch(loader_);
+  if (!batch || batch->position != position) {
+    throw InternalError(
+        format("[train] step {}: the loader is not at epoch {}, batch {}", step, position.epoch, position.batch));
+  }
+  // Samples are numbered within the step over all ranks and micro-batches, so that a mask does not depend on the split.
+  const SamplerOptions& sampler = loader_.sampler().options();
+  Micro result{.step = step,
+               .position = position,
+               .samples = batch->size(),
+               .mixed = options_.mix.enabled(),
+               .images = {},
                .targets = {},
                .context = {.training = true,
                            .seed = derive_seed(options_.seed, kDropoutSeed),
                            .step = step,
-                           .first_sample = first_sample}};
-  if (options_.mix.enabled()) {
-    const ProfilePhase phase("data");
+                           .first_sample = batch->offset - begin.batch * sampler.batch_size * sampler.world}};
+  if (result.samples == 0) return result;  // another rank's part of an incomplete batch
+  const ProfilePhase phase("data");
+  Tensor targets = batch->labels;
+  if (result.mixed) {
     Generator generator = mix_generator(options_.seed, step, micro);
-    const MixPlan plan = draw_mix(options_.mix, result.images.size(2), result.images.size(3), generator);
-    mix_images(result.images, plan);
-    result.targets = mix_targets(result.labels, plan, options_.mix.classes, options_.mix.label_smoothing);
+    const MixPlan plan = draw_mix(options_.mix, batch->images.size(2), batch->images.size(3), generator);
+    mix_images(batch->images, plan);
+    targets = mix_targets(batch->labels, plan, options_.mix.classes, options_.mix.label_smoothing);
     profile_mark("mix");
+  }
+  result.images = Prefetch(batch->images, device_);
+  result.targets = Prefetch(targets, device_);
+  profile_mark("send");
+  return result;
+}
+
+TrainStep::Micro TrainStep::take(std::int64_t step, DataPosition begin, std::int64_t micro) {
+  if (ahead_failure_) std::rethrow_exception(std::exchange(ahead_failure_, nullptr));
+  if (!ahead_) return load(step, begin, micro);
+  Micro result = std::move(*ahead_);
+  ahead_.reset();
+  if (result.step != step || result.position != DataPosition{begin.epoch, begin.batch + micro}) {
+    throw InternalError(format("[train] step {}, micro-batch {}: another batch was made ahead", step, micro));
   }
   return result;
 }
 
+// On a GPU: while that works. On the CPU there would be nothing to gain.
+void TrainStep::look_ahead(std::int64_t step, DataPosition begin, std::int64_t micro) {
+  if (device_.type == DeviceType::cpu) return;
+  try {
+    ahead_ = load(step, begin, micro);
+  } catch (...) {
+    ahead_failure_ = std::current_exception();
+  }
+}
+
+// --- the model -----------------------------------------------------------------------------------------------------
+
 Tensor TrainStep::forward(const Micro& micro) const {
-  return model_.forward(micro.images, micro.context).to(DType::f32);  // the loss is f32's, whatever the products' dtype
+  // The loss is f32's, whatever the products' dtype.
+  return model_.forward(micro.images.get(), micro.context).to(DType::f32);
 }
 
 Tensor TrainStep::loss_of(const Micro& micro, const Tensor& logits) const {
-  if (micro.targets.defined()) return cross_entropy_soft(logits, micro.targets, {.reduction = Reduction::sum});
-  return cross_entropy(logits, micro.labels,
-                       {.label_smoothing = options_.mix.label_smoothing, .reduction = Reduction::sum});
+  const Tensor targets = micro.targets.get();
+  if (micro.mixed) return cross_entropy_soft(logits, targets, {.reduction = Reduction::sum});
+  return cross_entropy(logits, targets, {.label_smoothing = options_.mix.label_smoothing, .reduction = Reduction::sum});
 }
 
 void TrainStep::diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
-                         const std::vector<Micro>& micros, std::int64_t samples) {
+                         const std::vector<Micro>& micros, double share) {
   std::string where = "every single result is finite: the sum of the gradients is not";
   optimizer_.zero_grad();
   try {  // the same again, looking at every result
     const AnomalyGuard anomaly;
-    for (const Micro& micro : micros) {
-      mul(loss_of(micro, forward(micro)), 1.0 / static_cast<double>(samples)).backward();
-    }
+    for (const Micro& micro : micros) mul(loss_of(micro, forward(micro)), share).backward();
   } catch (const NumericError& error) {
     where = error.what();
   }
@@ -96,61 +153,80 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
              step + 1, what, schedule.lr, where));
 }
 
+// --- the step ------------------------------------------------------------------------------------------------------
+
 StepResult TrainStep::run(std::int64_t step, DataPosition position, const ScheduleValue& schedule) {
-  const PrecisionGuard precision(options_.precision);  // for the whole step: micro-batches share rounded weights
+  // For the whole step: micro-batches share rounded weights.
+  const PrecisionGuard precision(options_.precision, device_);
   const Sampler& sampler = loader_.sampler();
   const std::int64_t end = std::min(position.batch + options_.accumulate, sampler.batches_per_epoch());
+  const std::int64_t count = end - position.batch;
   std::int64_t own = 0;
   for (std::int64_t batch = position.batch; batch < end; ++batch) {
     const Sampler::Range range = sampler.range(batch);
     own += range.end - range.begin;
   }
   StepResult result;
+  result.next = sampler.normalized({position.epoch, end});
   result.samples = static_cast<std::int64_t>(communicator_.sum(static_cast<double>(own)));
-  const double share = 1.0 / static_cast<double>(result.samples);
+  const double mean = 1.0 / static_cast<double>(result.samples), scale = loss_scale_ ? loss_scale_->scale : 1;
+  const double share = mean * scale;  // the scale is a power of two: nothing is rounded
 
   std::vector<Micro> micros;
-  double loss_sum = 0;
-  // Samples are numbered within the step over all ranks and micro-batches, so that a mask does not depend on the split.
-  const std::int64_t step_begin = position.batch * sampler.options().batch_size * sampler.options().world;
-  for (std::int64_t micro = 0; position.batch + micro < end; ++micro) {
-    std::optional<Batch> batch = next_batch(loader_);
-    if (!batch || batch->position != DataPosition{position.epoch, position.batch + micro}) {
-      throw InternalError(format("[train] step {}: the loader is not at epoch {}, batch {}", step, position.epoch,
-                                 position.batch + micro));
+  Notes notes(2 * count, device_);
+  for (std::int64_t micro = 0; micro < count; ++micro) {
+    Micro current = take(step, position, micro);
+    if (current.samples > 0) {
+      const Tensor logits = forward(current);
+      const Tensor loss = loss_of(current, logits);
+      notes.put(2 * micro, loss);
+      if (!current.mixed) {
+        notes.put(2 * micro + 1, count_correct(logits.detach(), current.targets.get()));
+        result.counted += current.samples;
+      }
+      mul(loss, share).backward();
+      micros.push_back(std::move(current));
     }
-    if (batch->size() == 0) continue;  // another rank's part of an incomplete batch
-    const std::int64_t first_sample = batch->offset - step_begin;
-    micros.push_back(prepare(std::move(*batch), step, micro, first_sample));
-    const Micro& current = micros.back();
-    const Tensor logits = forward(current);
-    const Tensor loss = loss_of(current, logits);
-    const double value = static_cast<double>(loss.item<float>());
-    if (!std::isfinite(value)) diverged(format("the loss is {}", value), step, schedule, micros, result.samples);
-    loss_sum += value;
-    if (!current.targets.defined()) {
-      result.correct += count_correct(logits, current.labels);
-      result.counted += current.images.size(0);
-    }
-    mul(loss, share).backward();
+    micro + 1 < count ? look_ahead(step, position, micro + 1) : look_ahead(step + 1, result.next, 0);
   }
-  result.loss = communicator_.sum(loss_sum) * share;
 
   const ProfilePhase phase("optimizer");
   std::vector<Tensor> gradients = optimizer_.gradients();
   communicator_.sum(gradients);
-  result.grad_norm = global_norm(gradients);
-  if (!std::isfinite(result.grad_norm)) {
-    diverged(format("the gradient's norm is {}", result.grad_norm), step, schedule, micros, result.samples);
-  }
+  result.grad_norm = global_norm(gradients) / scale;
   profile_mark("gradient norm");
-  optimizer_.step(schedule, options_.clip_grad > 0 ? clip_factor(result.grad_norm, options_.clip_grad) : 1);
+  const std::vector<double> noted = notes.read();
+  double loss_sum = 0;
+  for (std::int64_t micro = 0; micro < count; ++micro) {
+    const double loss = noted[static_cast<std::size_t>(2 * micro)];
+    if (!std::isfinite(loss)) diverged(format("the loss is {}", loss), step, schedule, micros, share);
+    loss_sum += loss;
+    result.correct += static_cast<std::int64_t>(noted[static_cast<std::size_t>(2 * micro + 1)]);
+  }
+  result.loss = communicator_.sum(loss_sum) * mean;
+  if (!std::isfinite(result.grad_norm)) {
+    if (!loss_scale_) {
+      diverged(format("the gradient's norm is {}", result.grad_norm), step, schedule, micros, share);
+    }
+    loss_scale_->step_skipped();
+    if (loss_scale_->exhausted()) {
+      diverged(format("{} steps in a row were skipped, and the loss scale fell below 1: gradients overflow f16 (the "
+                      "norm is {})",
+                      loss_scale_->in_a_row, result.grad_norm),
+               step, schedule, micros, share);
+    }
+    result.skipped = true;
+    optimizer_.zero_grad();
+    return result;
+  }
+  if (loss_scale_) loss_scale_->step_done();
+  const double clip = options_.clip_grad > 0 ? clip_factor(result.grad_norm, options_.clip_grad) : 1;
+  optimizer_.step(schedule, clip / scale);
   profile_mark("update");
   optimizer_.zero_grad();
   profile_mark("zero_grad");
   if (ema_) ema_->update(model_);
   profile_mark("average");
-  result.next = sampler.normalized({position.epoch, end});
   return result;
 }
 

@@ -4,15 +4,22 @@
 // The loss of a step is the mean over all its samples, whatever the micro-batches: each micro-batch's summed loss is
 // divided by the number of samples of the whole step, so accumulating 4 + 4 + 2 samples gives the gradient of 10 at
 // once.
+// On a GPU the host waits once a step, when the backward is done: for losses, hits and the gradients' norm together.
+// Meanwhile the next batch is made and sent; the update and the next forward are started without another wait.
+// In f16 a step whose gradients overflow is skipped (loss_scale.h).
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/training/communicator.h"
+#include "apps/training/loss_scale.h"
 #include "data/loader.h"
 #include "data/mix.h"
+#include "engine/prefetch.h"
 #include "models/model.h"
 #include "models/optim/ema.h"
 #include "models/optim/optimizer.h"
@@ -30,7 +37,8 @@ struct TrainStepOptions {
 
 struct StepResult {
   double loss = 0;           // mean over the step's samples
-  double grad_norm = 0;      // before clipping
+  double grad_norm = 0;      // before clipping, without the loss scale; infinite or NaN where the step was skipped
+  bool skipped = false;      // f16: gradients overflowed, so weights, optimizer and average are as before the step
   std::int64_t samples = 0;  // of all ranks
   std::int64_t correct = 0;  // right by argmax, of `counted`
   std::int64_t counted = 0;  // samples with plain labels: 0 where targets are mixed
@@ -39,24 +47,33 @@ struct StepResult {
 
 class TrainStep {
  public:
-  // All references must outlive this; `ema` may be null.
+  // All references must outlive this; `ema` may be null. The model's device is where the step is computed. `loss_scale`
+  // is needed for f16 (ValueError), and changed by its steps; it may be null otherwise.
   TrainStep(const Model& model, Optimizer& optimizer, Ema* ema, Loader& loader, Communicator& communicator,
-            TrainStepOptions options);
+            TrainStepOptions options, LossScale* loss_scale = nullptr);
   // Step number `step` (from 0), taking the loader's next batches, which must begin at `position`. Throws NumericError,
-  // saying where the first NaN or infinity arose, where loss or gradients are not finite; weights and optimizer are
-  // then as before the step.
+  // saying where the first NaN or infinity arose, where loss or gradients are not finite (in f16: where gradients are
+  // not, however small the loss scale has become); weights and optimizer are then as before the step.
   StepResult run(std::int64_t step, DataPosition position, const ScheduleValue& schedule);
 
  private:
+  // A batch on its way to the model's device.
   struct Micro {
-    Tensor images, labels, targets;  // targets: of a mixed batch, else undefined
+    std::int64_t step = 0;
+    DataPosition position;
+    std::int64_t samples = 0;
+    bool mixed = false;
+    Prefetch images, targets;  // targets: distributions where mixed, else class ids
     ForwardContext context;
   };
-  Micro prepare(Batch batch, std::int64_t step, std::int64_t micro, std::int64_t first_sample) const;
+  Micro load(std::int64_t step, DataPosition begin, std::int64_t micro);
+  // The same, from what look_ahead has made where it did.
+  Micro take(std::int64_t step, DataPosition begin, std::int64_t micro);
+  void look_ahead(std::int64_t step, DataPosition begin, std::int64_t micro);
   Tensor forward(const Micro& micro) const;
   Tensor loss_of(const Micro& micro, const Tensor& logits) const;  // summed over the micro-batch
   [[noreturn]] void diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
-                             const std::vector<Micro>& micros, std::int64_t samples);
+                             const std::vector<Micro>& micros, double share);
 
   const Model& model_;
   Optimizer& optimizer_;
@@ -64,6 +81,10 @@ class TrainStep {
   Loader& loader_;
   Communicator& communicator_;
   TrainStepOptions options_;
+  LossScale* loss_scale_;
+  Device device_;
+  std::optional<Micro> ahead_;
+  std::exception_ptr ahead_failure_;  // of making it: for the step that it belongs to
 };
 
 }  // namespace polygrad

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "apps/training/checkpoint.h"
+#include "apps/training/device.h"
 #include "apps/training/precision.h"
 #include "apps/training/probes.h"
 #include "apps/training/train_step.h"
@@ -131,6 +132,7 @@ struct Trainer::Run {
   bool full_marks = false, ran = false, labels_doubted = false;
   double last_loss = 0;  // of the last train row
   TrainStepOptions step_options;
+  Device device;
   Precision precision = Precision::f32;
 };
 
@@ -139,8 +141,8 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
       experiment(std::move(parts)),
       options(std::move(choices)),
       communicator(options.communicator ? *options.communicator : single) {
-  precision = parse_precision(config.text("train.precision"));
-  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
+  device = choose_device(config);
+  precision = parse_precision(config.text("train.precision"), device);
   checkpoint = find_resume(options);
   if (options.overfit) {
     experiment.val = experiment.train;
@@ -151,6 +153,8 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   info.preprocessing = experiment.preprocessing;
   info.data_fingerprint = experiment.data_fingerprint;
 
+  experiment.model->to(device);
+  if (experiment.average) experiment.average->to(device);
   optimizer = build_optimizer(config, *experiment.model);
   if (experiment.average)
     ema = std::make_unique<Ema>(*experiment.average, *experiment.model, config.number("train.ema_decay"));
@@ -217,10 +221,12 @@ void Trainer::Run::report_start() {
   MetricsRow row("start");
   row.add("step", info.state.step)
       .add("params", experiment.model->parameter_count())
-      .add("device", "cpu")
+      .add("device", to_string(device))
+      .add("device_name", device_name(device))
       .add("threads", num_threads())
       .add("gemm", to_string(gemm_provider()))
       .add("precision", to_string(precision))
+      .add("tf32", device.type == DeviceType::cuda && config.flag("train.tf32"))
       .add("seed", step_options.seed)
       .add("train_samples", experiment.train->size())
       .add("val_samples", experiment.val ? experiment.val->size() : 0)
@@ -240,8 +246,14 @@ void Trainer::Run::report_start() {
   if (experiment.data_notes.size() > 10) {
     say(format("note       and {} more; --check-data lists them", experiment.data_notes.size() - 10));
   }
-  say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
-             to_string(precision)));
+  if (device.type == DeviceType::cuda) {
+    say(format("machine    {} ({}), {} threads for the data, products by cuBLASLt in {}{}", to_string(device),
+               device_name(device), num_threads(), to_string(precision),
+               config.flag("train.tf32") ? ", TF32 where f32 is multiplied (train.tf32)" : ""));
+  } else {
+    say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
+               to_string(precision)));
+  }
   say(
       format("schedule   {} steps ({} an epoch) of {} x {} samples, lr {:.3g} by {}; chance level: loss {:.4f}, top-1 "
              "{:.2f} %",
@@ -269,6 +281,7 @@ void Trainer::Run::report_start() {
 TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
   const std::int64_t threads = config.integer("threads");
   const NumThreadsGuard thread_guard(threads > 0 ? static_cast<int>(threads) : num_threads());
+  const Tf32Guard tf32(config.flag("train.tf32"));
   if (ran) throw ValueError("[train] run() was called before; to go on, make a new Trainer with resume");
   ran = true;
   if (std::optional<TrainResult> earlier = earlier_result()) return *earlier;
@@ -292,7 +305,8 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
 }
 
 void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
-  TrainStep train_step(*experiment.model, *optimizer, ema.get(), *loader, communicator, step_options);
+  TrainStep train_step(*experiment.model, *optimizer, ema.get(), *loader, communicator, step_options,
+                       &info.state.loss_scale);
   loader->start(info.state.position);
   clock.waited = loader->wait_seconds();
   clock.first_step = info.state.step;
@@ -310,6 +324,12 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
     means.correct += step.correct;
     means.counted += step.counted;
     clock.samples += step.samples;
+    if (step.skipped && info.state.loss_scale.skipped == 1) {
+      say(format(
+          "note       step {} was skipped, its gradients overflow f16: the loss scale goes to {:g}; metrics.jsonl "
+          "counts such steps",
+          info.state.step, info.state.loss_scale.scale));
+    }
     show_progress(step, value.lr);
     if (trainer.on_step) {
       trainer.on_step({info.state.step, total, epoch_at(info.state.position), step.loss, value.lr, step.grad_norm});
@@ -337,6 +357,9 @@ void Trainer::Run::write_train_row(const StepResult& step, double lr) {
   row.add("loss", last_loss).add("lr", lr).add("grad_norm", step.grad_norm);
   if (means.counted > 0)
     row.add("top1", 100.0 * static_cast<double>(means.correct) / static_cast<double>(means.counted));
+  if (precision == Precision::f16) {
+    row.add("loss_scale", info.state.loss_scale.scale).add("skipped_steps", info.state.loss_scale.skipped);
+  }
   row.add("samples_per_s", static_cast<double>(clock.samples) / elapsed);
   row.add("data_wait", std::min(1.0, (waited - clock.waited) / elapsed));
   log.write(row);
@@ -359,6 +382,7 @@ void Trainer::Run::show_progress(const StepResult& step, double lr) {
                                     : std::nan(""),
        .lr = lr,
        .grad_norm = step.grad_norm,
+       .skipped = info.state.loss_scale.skipped,
        .samples_per_s = static_cast<double>(clock.samples) / std::max(time - clock.row, 1e-9),
        .seconds_left = static_cast<double>(total - info.state.step) * (time - clock.started) /
                        static_cast<double>(info.state.step - clock.first_step)},
@@ -469,6 +493,11 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   MetricsRow row("end");
   row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));
   row.add("seconds", result.seconds);
+  if (precision == Precision::f16) {
+    row.add("skipped_steps", info.state.loss_scale.skipped);
+    say(format("f16        {} of {} steps were skipped, the loss scale is {:g}", info.state.loss_scale.skipped,
+               result.step, info.state.loss_scale.scale));
+  }
   if (const std::int64_t bad = loader->bad_samples(); bad > 0) {
     row.add("bad_images", bad);
     say(format("warning    {} training pictures could not be used and were replaced by others", bad));
@@ -512,9 +541,8 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
 // --- the public face -----------------------------------------------------------------------------------------------
 
 Trainer::Trainer(Config config, TrainerOptions options) {
-  check_device(config.text("device") == "auto" ? Device::cpu() : parse_device(config.text("device")));
   // What can be refused without reading the data is refused first.
-  parse_precision(config.text("train.precision"));
+  parse_precision(config.text("train.precision"), choose_device(config));
   TrainerOptions early = {.out = options.out, .resume = options.resume};
   find_resume(early);
   Experiment experiment = build_experiment(config);

@@ -37,7 +37,7 @@ void fill(Tensor& parameter, const Init& init, std::uint64_t seed, std::string_v
     // 2u - 1 is exact (u is a multiple of 2^-24), so each value is rounded once.
     data[i] = normal ? data[i] * scale : (2 * data[i] - 1) * scale;
   }
-  parameter.copy_(values);
+  parameter.copy_(values.to(parameter.device()));
 }
 
 }  // namespace polygrad

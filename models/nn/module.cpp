@@ -91,6 +91,14 @@ std::uint64_t Module::parameter_count() const {
   return count;
 }
 
+Device Module::device() const {
+  if (!entries_.empty()) return entries_.front().tensor.device();
+  for (const auto& child : children_) {
+    if (!child->state().empty()) return child->device();
+  }
+  return Device::cpu();
+}
+
 template <class Convert>
 void Module::replace(Convert&& convert) {
   walk(*this, "", [&](const std::string&, Entry& entry) {

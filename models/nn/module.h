@@ -62,6 +62,8 @@ class Module {
   // The parameter or buffer of that path (undefined where there is none).
   Tensor find(const std::string& path) const;
   std::uint64_t parameter_count() const;
+  // Of the first parameter or buffer; the CPU where there is none.
+  Device device() const;
 
   // Every parameter and buffer from here on, in place. Call these before an optimizer or another handle holds the
   // parameters: they make new tensors.

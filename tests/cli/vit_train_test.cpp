@@ -133,10 +133,16 @@ TEST_CASE("missing data is exit 3 with the path, the layout and how to get it") 
 
 TEST_CASE("a device that is not there is exit 6") {
   const TemporaryFolder folder;
-  const Outcome outcome = train({"--config", "fashion_mnist", "--device", "cuda:0", "--out", folder / "run"});
-  CHECK(outcome.code == 6);
-  CHECK(contains(outcome.error_line(), "POLYGRAD_CUDA"));
-  CHECK_FALSE(exists(folder / "run"));
+  for (const Arguments& more : {Arguments{}, Arguments{"--dry-run"}, Arguments{"--profile"},
+                                Arguments{"--overfit", "4"}, Arguments{"--set", "train.precision=f16"}}) {
+    Arguments arguments = {"--config", "fashion_mnist", "--device", "cuda:0", "--out", folder / "run"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = train(arguments);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 6);
+    CHECK(contains(outcome.error_line(), "POLYGRAD_CUDA"));
+    CHECK_FALSE(exists(folder / "run"));
+  }
 }
 
 TEST_CASE("a checkpoint that is not there is exit 5") {

@@ -1,7 +1,8 @@
-# test_cuda: the runtime and the kernels of a GPU against those of the CPU.
+# test_cuda: the runtime and the kernels of a GPU against those of the CPU. test_cuda_training: runs on one.
 set(cuda_tests cuda/kernels_test.cpp cuda/narrow_test.cpp cuda/runtime_test.cpp cuda/support_test.cpp cuda/table_test.cpp)
 if(POLYGRAD_CUDA)
   polygrad_test(test_cuda USES ops SOURCES ${cuda_tests} SUPPORT ${op_table_sources})
+  polygrad_test(test_cuda_training USES training SOURCES cuda/training_test.cpp)
   return()
 endif()
 
@@ -29,6 +30,9 @@ polygrad_test(test_cuda USES ops SOURCES
   ${op_table_sources}
   $<TARGET_OBJECTS:host_cuda>
 )
-target_include_directories(test_cuda BEFORE PRIVATE cuda/host/include)
-target_compile_definitions(test_cuda PRIVATE POLYGRAD_HOST_CUDA)
-target_compile_options(test_cuda PRIVATE -Wno-unknown-pragmas)
+polygrad_test(test_cuda_training USES training SOURCES cuda/training_test.cpp SUPPORT $<TARGET_OBJECTS:host_cuda>)
+foreach(program IN ITEMS test_cuda test_cuda_training)
+  target_include_directories(${program} BEFORE PRIVATE cuda/host/include)
+  target_compile_definitions(${program} PRIVATE POLYGRAD_HOST_CUDA)
+  target_compile_options(${program} PRIVATE -Wno-unknown-pragmas)
+endforeach()

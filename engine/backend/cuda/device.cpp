@@ -15,6 +15,10 @@ void check_device(Device device) {
   if (device.type == DeviceType::cuda) cuda::device_properties(device.index);
 }
 
+std::string device_name(Device device) {
+  return device.type == DeviceType::cuda ? cuda::device_properties(device.index).name : "the CPU";
+}
+
 namespace cuda {
 
 #if !defined(POLYGRAD_CUDA_ARCHITECTURES)

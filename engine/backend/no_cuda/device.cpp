@@ -18,6 +18,11 @@ void check_device(Device device) {
   if (device.type == DeviceType::cuda) throw DeviceError(kBuiltWithout);
 }
 
+std::string device_name(Device device) {
+  check_device(device);
+  return "the CPU";
+}
+
 const EngineKernels& cuda_engine_kernels(int) { throw DeviceError(kBuiltWithout); }
 const DeviceMemory& cuda_memory() { throw DeviceError(kBuiltWithout); }
 
