@@ -238,21 +238,42 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options) {
                                                 factors);
 }
 
+namespace {
+
+// Of contiguous tensors, at least one, on their device.
+Tensor scaled_squares(const char* op, const std::vector<Tensor>& tensors, double factor) {
+  const std::vector<TensorRef> refs = refs_of(tensors);
+  const Device device = tensors[0].device();
+  Tensor sum = Tensor::empty({}, {.dtype = DType::f64, .device = device});
+  Workspace workspace(device);
+  kernel_of(op, device, &OptimStepKernels::sum_squares)(workspace, refs.data(), static_cast<std::int64_t>(refs.size()),
+                                                        factor, sum.ref());
+  return sum;
+}
+
+}  // namespace
+
+Tensor sum_squares(const std::vector<Tensor>& tensors) {
+  const std::vector<Tensor> found = present("sum_squares", tensors);
+  if (found.empty()) throw ValueError("[sum_squares] no tensor is defined; expected at least one, for its device");
+  return non_differentiable("sum_squares", scaled_squares("sum_squares", found, 1));
+}
+
 double global_norm(const std::vector<Tensor>& tensors) {
   const std::vector<Tensor> found = present("global_norm", tensors);
   if (found.empty()) return 0;
-  const std::vector<TensorRef> refs = refs_of(found);
-  const auto count = static_cast<std::int64_t>(refs.size());
-  const Device device = found[0].device();
-  const auto sum_squares = kernel_of("global_norm", device, &OptimStepKernels::sum_squares);
-  Workspace workspace(device);
-  const double sum = sum_squares(workspace, refs.data(), count, 1);
+  const double sum = scaled_squares("global_norm", found, 1).item<double>();
   // Far from the ends of f64's range no square overflowed, and those that underflowed don't matter.
   if (std::isfinite(sum) && sum > 1e-280) return std::sqrt(sum);
-  const double largest = kernel_of("global_norm", device, &OptimStepKernels::max_abs)(workspace, refs.data(), count);
+  const Device device = found[0].device();
+  const std::vector<TensorRef> refs = refs_of(found);
+  Workspace workspace(device);
+  const double largest = kernel_of("global_norm", device, &OptimStepKernels::max_abs)(
+      workspace, refs.data(), static_cast<std::int64_t>(refs.size()));
   if (largest == 0 || !std::isfinite(largest)) return largest;
   const int exponent = std::clamp(-std::ilogb(largest), -1000, 1000);  // a power of two scales without rounding
-  return std::ldexp(std::sqrt(sum_squares(workspace, refs.data(), count, std::ldexp(1.0, exponent))), -exponent);
+  const double scaled = scaled_squares("global_norm", found, std::ldexp(1.0, exponent)).item<double>();
+  return std::ldexp(std::sqrt(scaled), -exponent);
 }
 
 void scale_(Tensor x, double factor) {

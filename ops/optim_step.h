@@ -60,6 +60,10 @@ void sgd_step(std::span<const SgdTensors> tensors, const SgdStep& options);
 // sqrt of the sum of all squares, in f64, without overflow or underflow on the way. Undefined tensors are left out.
 // Infinite or NaN where an element is.
 double global_norm(const std::vector<Tensor>& tensors);
+// The sum of all squares in f64, a tensor without dimensions on the tensors' device: for who reads it together with
+// other numbers, since a GPU's norm is a wait. Of f32 tensors its root is global_norm; of f64 ones squares may overflow
+// or underflow. Undefined tensors are left out; ValueError where none is defined.
+Tensor sum_squares(const std::vector<Tensor>& tensors);
 // x <- x·factor; the product is formed in f64.
 void scale_(Tensor x, double factor);
 // What a gradient of this norm must be multiplied by: min(1, max_norm / (norm + 1e-6)), or 1 where the norm is infinite

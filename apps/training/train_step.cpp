@@ -173,7 +173,7 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   const double share = mean * scale;  // the scale is a power of two: nothing is rounded
 
   std::vector<Micro> micros;
-  Notes notes(2 * count, device_);
+  Notes notes(2 * count + 1, device_);  // a micro-batch's loss and hits; the gradients' squares
   for (std::int64_t micro = 0; micro < count; ++micro) {
     Micro current = take(step, position, micro);
     if (current.samples > 0) {
@@ -193,9 +193,10 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   const ProfilePhase phase("optimizer");
   std::vector<Tensor> gradients = optimizer_.gradients();
   communicator_.sum(gradients);
-  result.grad_norm = global_norm(gradients) / scale;
+  notes.put(2 * count, sum_squares(gradients));
   profile_mark("gradient norm");
-  const std::vector<double> noted = notes.read();
+  const std::vector<double> noted = notes.read();  // here the host waits
+  result.grad_norm = std::sqrt(noted.back()) / scale;
   double loss_sum = 0;
   for (std::int64_t micro = 0; micro < count; ++micro) {
     const double loss = noted[static_cast<std::size_t>(2 * micro)];

@@ -122,7 +122,8 @@ void sgd(Workspace& workspace, const SgdRefs* tensors, std::int64_t count, const
   });
 }
 
-double sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor) {
+void sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor,
+                 const TensorRef& sum) {
   const auto size = [=](std::int64_t i) { return tensors[i].numel(); };
   const Chunks chunks = make_chunks(workspace, count, size);
   auto* partial = workspace.allocate<double>(chunks.count());
@@ -130,26 +131,26 @@ double sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t 
     dispatch_floating(tensors[i].dtype, [&](auto element) {
       using T = decltype(element);
       const T* x = tensors[i].as<const T>();
-      double sum[kLanes] = {};
+      double lanes[kLanes] = {};
       const std::int64_t whole = begin + (end - begin) / kLanes * kLanes;
       for (std::int64_t j = begin; j < whole; j += kLanes) {
         for (int lane = 0; lane < kLanes; ++lane) {
           const double value = static_cast<double>(x[j + lane]) * factor;
-          sum[lane] += value * value;
+          lanes[lane] += value * value;
         }
       }
       for (std::int64_t j = whole; j < end; ++j) {
         const double value = static_cast<double>(x[j]) * factor;
-        sum[0] += value * value;
+        lanes[0] += value * value;
       }
       double total = 0;
-      for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+      for (int lane = 0; lane < kLanes; ++lane) total += lanes[lane];
       partial[chunk] = total;
     });
   });
   double total = 0;
   for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) total += partial[chunk];
-  return total;
+  *sum.as<double>() = total;
 }
 
 double max_abs(Workspace& workspace, const TensorRef* tensors, std::int64_t count) {

@@ -262,28 +262,26 @@ __global__ void finish_kernel(F f, const double* partial, std::int64_t count, do
   if (threadIdx.x == 0) *out = result;
 }
 
-// The combination of all terms, in the device's memory.
+// out, in the device's memory, becomes the combination of all terms.
 template <class F>
-double* reduce(const char* name, Workspace& workspace, const F& f, const TensorRef* tensors, std::int64_t count) {
+void reduce(const char* name, Workspace& workspace, const F& f, const TensorRef* tensors, std::int64_t count,
+            double* out) {
   const Lists<1> lists = make_lists<1>(count, [=](std::int64_t i, int) -> const TensorRef& { return tensors[i]; });
-  double *partial = workspace.allocate<double>(lists.count), *out = workspace.allocate<double>(1);
+  double* partial = workspace.allocate<double>(lists.count);
   launch(name, {.x = lists.count}, kThreads, 0, reduce_kernel<F>, f, lists, partial);
   launch(name, {}, kThreads, 0, finish_kernel<F>, f, partial, lists.count, out);
-  return out;
 }
 
-double to_host(Workspace& workspace, const double* number) {
-  double result = 0;
-  cuda_memory().copy_out(number, &result, sizeof result, workspace.device().index);
-  return result;
-}
-
-double sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor) {
-  return to_host(workspace, reduce("sum_squares", workspace, Squares{factor}, tensors, count));
+void sum_squares(Workspace& workspace, const TensorRef* tensors, std::int64_t count, double factor,
+                 const TensorRef& sum) {
+  reduce("sum_squares", workspace, Squares{factor}, tensors, count, sum.as<double>());
 }
 
 double max_abs(Workspace& workspace, const TensorRef* tensors, std::int64_t count) {
-  return to_host(workspace, reduce("max_abs", workspace, Magnitudes{}, tensors, count));
+  double *there = workspace.allocate<double>(1), result = 0;
+  reduce("max_abs", workspace, Magnitudes{}, tensors, count, there);
+  cuda_memory().copy_out(there, &result, sizeof result, workspace.device().index);
+  return result;
 }
 
 constexpr OptimStepKernels kKernels = {

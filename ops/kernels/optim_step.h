@@ -39,8 +39,8 @@ struct EmaRefs {
 struct OptimStepKernels {
   void (*adamw)(Workspace&, const AdamWRefs* tensors, std::int64_t count, const AdamWFactors& factors);
   void (*sgd)(Workspace&, const SgdRefs* tensors, std::int64_t count, const SgdFactors& factors);
-  // The sum of (x·factor)², in f64.
-  double (*sum_squares)(Workspace&, const TensorRef* tensors, std::int64_t count, double factor);
+  // sum (1), f64, becomes the sum of (x·factor)², in f64.
+  void (*sum_squares)(Workspace&, const TensorRef* tensors, std::int64_t count, double factor, const TensorRef& sum);
   // The largest |x|, 0 for none; NaN where there is one.
   double (*max_abs)(Workspace&, const TensorRef* tensors, std::int64_t count);
   // x = x·factor, formed in f64.

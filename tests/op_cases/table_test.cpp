@@ -52,6 +52,7 @@ const std::map<std::string, std::string> kElsewhere = {
     {"adamw_step", "tests/ops/optim_step_test.cpp"},            // these write in place
     {"sgd_step", "tests/ops/optim_step_test.cpp"},
     {"global_norm", "tests/ops/optim_step_test.cpp"},
+    {"sum_squares", "tests/ops/optim_step_test.cpp"},
     {"scale_", "tests/ops/optim_step_test.cpp"},
     {"clip_factor", "tests/ops/optim_step_test.cpp"},
     {"clip_grad_norm", "tests/ops/optim_step_test.cpp"},

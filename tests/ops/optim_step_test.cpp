@@ -182,6 +182,9 @@ TEST_CASE("the norm at the ends of the range") {
   CHECK(global_norm({Tensor(), Tensor::from_vector<double>({3}), Tensor(), Tensor::from_vector<float>({4})}) == 5);
   CHECK(global_norm({zeros({0, 3})}) == 0);
   CHECK(global_norm({expand(ones({1}), {9})}) == 3);
+  CHECK(sum_squares({Tensor(), Tensor::from_vector<double>({3}), Tensor::from_vector<float>({4})}).item<double>() ==
+        25);
+  CHECK_THROWS_AS(sum_squares({Tensor()}), ValueError);
 }
 
 TEST_CASE("the norm: the same bits for any number of threads, as exact as an f64 sum") {
