@@ -33,6 +33,9 @@ struct DeviceMemory {
   // makes the calling thread's further work wait for those copies; the host doesn't wait.
   std::shared_ptr<void> (*ahead)(int device, const std::function<void()>& work);
   void (*await)(int device, const std::shared_ptr<void>& ticket);
+  // As engine/capture.h has it: the graph, and its start.
+  std::shared_ptr<void> (*capture)(int device, const std::function<void()>& work);
+  void (*replay)(int device, const std::shared_ptr<void>& graph);
   // Waits for all that the calling thread has started there.
   void (*synchronize)(int device);
 };

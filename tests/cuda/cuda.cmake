@@ -1,8 +1,9 @@
 # test_cuda: the runtime and the kernels of a GPU against those of the CPU. test_cuda_training: runs on one.
 set(cuda_tests cuda/kernels_test.cpp cuda/narrow_test.cpp cuda/runtime_test.cpp cuda/support_test.cpp cuda/table_test.cpp)
+set(cuda_training_tests cuda/capture_test.cpp cuda/training_test.cpp)
 if(POLYGRAD_CUDA)
   polygrad_test(test_cuda USES ops SOURCES ${cuda_tests} SUPPORT ${op_table_sources})
-  polygrad_test(test_cuda_training USES training SOURCES cuda/training_test.cpp)
+  polygrad_test(test_cuda_training USES training SOURCES ${cuda_training_tests})
   return()
 endif()
 
@@ -30,7 +31,7 @@ polygrad_test(test_cuda USES ops SOURCES
   ${op_table_sources}
   $<TARGET_OBJECTS:host_cuda>
 )
-polygrad_test(test_cuda_training USES training SOURCES cuda/training_test.cpp SUPPORT $<TARGET_OBJECTS:host_cuda>)
+polygrad_test(test_cuda_training USES training SOURCES ${cuda_training_tests} SUPPORT $<TARGET_OBJECTS:host_cuda>)
 foreach(program IN ITEMS test_cuda test_cuda_training)
   target_include_directories(${program} BEFORE PRIVATE cuda/host/include)
   target_compile_definitions(${program} PRIVATE POLYGRAD_HOST_CUDA)

@@ -101,7 +101,7 @@ struct Idle {
   }
 };
 
-std::atomic<int> next_stream_id{0};
+std::atomic<int> next_id{1};
 
 // A thread's contexts. Given back when it ends, with their work done: the next thread may use their memory at once.
 struct ThreadContexts {
@@ -128,7 +128,7 @@ thread_local ThreadContexts thread_contexts;
 Stream make_stream() {
   Stream stream;
   check(cudaStreamCreateWithFlags(&stream.handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  stream.id = next_stream_id++;
+  stream.id = unused_id();
   return stream;
 }
 
@@ -160,6 +160,7 @@ Staging& Context::staging() {
 
 Fault* Context::fault() {
   if (fault_ == nullptr) {
+    refuse_capture("the first index operation");
     void *place = nullptr, *pinned = nullptr;
     check(cudaMalloc(&place, sizeof(Fault)), "cudaMalloc");
     check(cudaMallocHost(&pinned, sizeof(Fault)), "cudaMallocHost");
@@ -189,16 +190,25 @@ void Context::check_fault() {
       found.position, found.bound));
 }
 
+void Context::refuse_capture(const char* what) const {
+  if (pool == 0) return;
+  throw InternalError(format("[capture] {} while work is being captured; run it once without a capture first", what));
+}
+
 void Context::synchronize_stream() {
+  refuse_capture("a wait for the stream");
   check(cudaStreamSynchronize(stream().handle), "cudaStreamSynchronize");
   check_fault();
 }
 
 void Context::synchronize() {
+  refuse_capture("a wait for the device");
   check(cudaStreamSynchronize(compute.handle), "cudaStreamSynchronize");
   check(cudaStreamSynchronize(copy.handle), "cudaStreamSynchronize");
   check_fault();
 }
+
+int unused_id() { return next_id++; }
 
 void select(int device) {
   ThreadContexts& own = thread_contexts;

@@ -52,6 +52,10 @@ class Context {
   // The stream that this thread's work goes to now: `compute`, or `copy` under a CopyStreamGuard.
   const Stream& stream() const { return *current_; }
   Stream compute, copy;
+  // The allocator's pool of the graph that is being captured (capture.h); 0: none.
+  int pool = 0;
+  // Throws InternalError where work is being captured: what then happens once would be missing in each replay.
+  void refuse_capture(const char* what) const;
   // Pinned memory between the host's and the device's, made at first use.
   Staging& staging();
   // In the device's memory, made at first use.
@@ -81,6 +85,9 @@ class Context {
   Fault* fault_ = nullptr;
   Fault* fault_copy_ = nullptr;  // pinned
 };
+
+// A number that no stream has, and no pool of the allocator.
+int unused_id();
 
 // Makes `device` the calling thread's; its context is made at the first time.
 void select(int device);

@@ -39,7 +39,7 @@ void check_grid(const char* name, const Grid& grid) {
 
 void check_launch(const char* name, const Grid& grid, int threads, std::size_t shared, cudaError_t status) {
 #if defined(POLYGRAD_DCHECK_ENABLED)
-  if (status == cudaSuccess) status = cudaStreamSynchronize(context().stream().handle);
+  if (status == cudaSuccess && context().pool == 0) status = cudaStreamSynchronize(context().stream().handle);
 #endif
   if (status == cudaSuccess) return;
   cudaGetLastError();

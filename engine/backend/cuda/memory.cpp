@@ -5,9 +5,11 @@
 // another stream frees carries an event, and its next user's stream waits for that.
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "engine/backend/cuda/capture.h"
 #include "engine/backend/cuda/context.h"
 #include "engine/backend/cuda/status.h"
 #include "engine/backend/cuda/transfer.h"
@@ -30,6 +32,7 @@ struct FreeBlock {
 
 struct LiveBlock {
   int stream;
+  int owner;  // whose free blocks it joins: the stream's, or a pool's
   std::size_t bytes;
   bool cached;  // goes to the cache when it is freed
 };
@@ -55,13 +58,14 @@ class DeviceCache : public detail::MemoryCounters {
     const Stream& stream = context().stream();
     allocations.fetch_add(1, std::memory_order_relaxed);
     if (requested > kAddressable) fail(requested, where());
-    const bool exact = testing::uncached();
+    const int owner = context().pool != 0 ? context().pool : stream.id;
+    const bool exact = testing::uncached() && context().pool == 0;
     const std::size_t bytes = exact ? std::max<std::size_t>(requested, 1) : detail::size_class(requested, kAlignment);
-    void* pointer = exact ? nullptr : take(stream, bytes);
+    void* pointer = exact ? nullptr : take(stream, owner, bytes);
     if (pointer == nullptr) pointer = allocate_fresh(requested, bytes);
     {
       const std::lock_guard lock(mutex_);
-      live_[pointer] = {stream.id, bytes, !exact};
+      live_[pointer] = {stream.id, owner, bytes, !exact};
     }
     count_use(bytes);
     if (testing::poisons()) check(cudaMemsetAsync(pointer, 0xff, bytes, stream.handle), "cudaMemsetAsync");
@@ -83,7 +87,7 @@ class DeviceCache : public detail::MemoryCounters {
     }
     try {
       live_.erase(found);
-      if (keep) free_[{block.stream, block.bytes}].push_back(freed);
+      if (keep) free_[{block.owner, block.bytes}].push_back(freed);
     } catch (const std::bad_alloc&) {
       keep = false;
     }
@@ -92,18 +96,50 @@ class DeviceCache : public detail::MemoryCounters {
 
   void trim() {
     const std::lock_guard lock(mutex_);
-    for (auto& [key, blocks] : free_) {
-      for (const FreeBlock& block : blocks) give_back(block, key.second);
+    for (auto it = free_.begin(); it != free_.end();) {
+      if (pools_.count(it->first.first) != 0) {  // a graph's
+        ++it;
+        continue;
+      }
+      for (const FreeBlock& block : it->second) give_back(block, it->first.second);
+      it = free_.erase(it);
     }
-    free_.clear();
+  }
+
+  int open_pool() {
+    const int pool = unused_id();
+    const std::lock_guard lock(mutex_);
+    pools_.insert(pool);
+    return pool;
+  }
+  void close_pool(int pool, int stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    pools_.erase(pool);
+    for (auto& [pointer, block] : live_) {
+      if (block.owner == pool) block.owner = stream;
+    }
+    for (auto it = free_.begin(); it != free_.end();) {
+      if (it->first.first != pool) {
+        ++it;
+        continue;
+      }
+      for (const FreeBlock& block : it->second) {
+        try {
+          free_[{stream, it->first.second}].push_back(block);
+        } catch (const std::bad_alloc&) {
+          give_back(block, it->first.second);
+        }
+      }
+      it = free_.erase(it);
+    }
   }
 
   std::string where() const { return format(" on cuda:{}", device_); }
 
  private:
-  void* take(const Stream& stream, std::size_t bytes) {  // null where none is cached
+  void* take(const Stream& stream, int owner, std::size_t bytes) {  // null where none is cached
     const std::lock_guard lock(mutex_);
-    const auto found = free_.find({stream.id, bytes});
+    const auto found = free_.find({owner, bytes});
     if (found == free_.end() || found->second.empty()) return nullptr;
     const FreeBlock block = found->second.back();
     if (block.ready != nullptr) {
@@ -158,6 +194,7 @@ class DeviceCache : public detail::MemoryCounters {
   std::mutex mutex_;
   std::unordered_map<void*, LiveBlock> live_;
   std::map<std::pair<int, std::size_t>, std::vector<FreeBlock>> free_;  // by stream and size
+  std::set<int> pools_;                                                 // of graphs
   std::vector<cudaEvent_t> events_;
 };
 
@@ -210,6 +247,18 @@ void await(int device, const std::shared_ptr<void>& ticket) {
   static_cast<const Event*>(ticket.get())->wait_in(context().stream());
 }
 
+std::shared_ptr<void> capture(int device, const std::function<void()>& work) {
+  select(device);
+  // What lies in the cache would lie beside the graph's own memory.
+  trim(device);
+  return std::make_shared<Graph>(work);
+}
+
+void replay(int device, const std::shared_ptr<void>& graph) {
+  select(device);
+  static_cast<const Graph*>(graph.get())->launch();
+}
+
 void synchronize(int device) {
   if (Context* context = find_context(device)) context->synchronize();
 }
@@ -227,10 +276,16 @@ constexpr DeviceMemory kMemory = {
     .copy_across = copy_across,
     .ahead = ahead,
     .await = await,
+    .capture = capture,
+    .replay = replay,
     .synchronize = synchronize,
 };
 
 }  // namespace
+
+int open_pool(int device) { return DeviceCache::of(device).open_pool(); }
+void close_pool(int device, int pool, int stream) noexcept { DeviceCache::of(device).close_pool(pool, stream); }
+
 }  // namespace polygrad::cuda
 
 namespace polygrad {

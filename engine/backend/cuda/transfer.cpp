@@ -24,6 +24,7 @@ Staging::~Staging() {
 }
 
 void Staging::copy_in(const void* host, void* to, std::size_t bytes) {
+  context().refuse_capture("a copy from the host");
   const Stream& stream = context().stream();
   for (std::size_t done = 0; done < bytes; done += kBytes) {
     const std::size_t count = std::min(kBytes, bytes - done);
@@ -38,6 +39,7 @@ void Staging::copy_in(const void* host, void* to, std::size_t bytes) {
 }
 
 void Staging::copy_out(const void* from, void* host, std::size_t bytes) {
+  context().refuse_capture("a copy to the host");
   const Stream& stream = context().stream();
   struct Travelling {
     Buffer* buffer = nullptr;
@@ -97,6 +99,7 @@ class Tables {
   };
 
   void write(Table& table, const void* host, std::size_t bytes) {
+    context().refuse_capture("a table that is sent");
     table.used = 0;  // should anything below throw
     if (!table.sent) table.sent = std::make_unique<Event>();
     table.sent->wait();

@@ -20,7 +20,8 @@ struct Settings {
 Settings& settings();
 
 struct Counts {
-  std::uint64_t launches = 0, blocks = 0, threads = 0, waits = 0;  // waits: of the host for a stream or an event
+  std::uint64_t launches = 0, blocks = 0, threads = 0, graphs = 0;
+  std::uint64_t waits = 0;  // of the host for a stream or an event
 };
 Counts& counts();
 

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/host/fibers.h"
@@ -37,7 +38,12 @@ struct Task {
   std::function<void()> work;
 };
 
+struct GraphState {
+  std::vector<std::function<void()>> work;
+};
+
 struct StreamState {
+  GraphState* capturing = nullptr;
   std::deque<Task> list;
   std::uint64_t done = 0, given = 0;
 };
@@ -109,6 +115,10 @@ void run_all() {
 
 cudaError_t give(cudaStream_t stream, std::function<void()> work) {
   if (stream == nullptr) return remember(cudaErrorInvalidValue);  // the house uses no default stream
+  if (stream->capturing != nullptr) {
+    stream->capturing->work.push_back(std::move(work));
+    return cudaSuccess;
+  }
   stream->list.push_back({std::move(work)});
   ++stream->given;
   return failure.empty() ? cudaSuccess : remember(cudaErrorLaunchFailure);
@@ -188,6 +198,8 @@ const char* cudaGetErrorName(cudaError_t status) {
       return "cudaErrorUnsupportedPtxVersion";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
   }
   return "?";
 }
@@ -269,6 +281,9 @@ cudaError_t cudaFreeHost(void* pointer) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (stream != nullptr && stream->capturing != nullptr && kind != cudaMemcpyDeviceToDevice) {
+    return remember(cudaErrorStreamCaptureUnsupported);
+  }
   const bool reads_device = kind != cudaMemcpyHostToDevice, writes_device = kind != cudaMemcpyDeviceToHost;
   // From or to pageable memory a copy would not be asynchronous: the house stages.
   if (bytes > 0 && !(reads_device ? is_device(from, bytes) : is_pinned(from, bytes))) {
@@ -296,12 +311,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (stream->capturing != nullptr) return remember(cudaErrorStreamCaptureUnsupported);
   ++counts().waits;
   run_until(*stream, stream->given);
   return status_now();
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex);
+  if (stream->capturing != nullptr) return remember(cudaErrorStreamCaptureUnsupported);
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;
   return give(stream, [other = event->stream, ticket = event->ticket] { run_until(*other, ticket); });
 }
@@ -311,6 +328,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (stream->capturing != nullptr) return remember(cudaErrorStreamCaptureUnsupported);
   event->stream = stream;
   event->ticket = stream->given;
   return cudaSuccess;
@@ -323,5 +341,38 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(mutex);
+  if (stream->capturing != nullptr) return remember(cudaErrorInvalidValue);
+  stream->capturing = new GraphState;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(mutex);
+  if (stream->capturing == nullptr) return remember(cudaErrorInvalidValue);
+  *graph = std::exchange(stream->capturing, nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new GraphState(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  ++counts().graphs;
+  for (const std::function<void()>& work : exec->work) {
+    if (const cudaError_t status = give(stream, work); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
   return cudaSuccess;
 }

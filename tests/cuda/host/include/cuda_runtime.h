@@ -142,6 +142,7 @@ enum cudaError_t {
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
@@ -150,9 +151,13 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 namespace host_cuda {
 struct StreamState;
 struct EventState;
+struct GraphState;
 }  // namespace host_cuda
 using cudaStream_t = host_cuda::StreamState*;
 using cudaEvent_t = host_cuda::EventState*;
+using cudaGraph_t = host_cuda::GraphState*;
+using cudaGraphExec_t = host_cuda::GraphState*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 
 struct cudaDeviceProp {
   char name[256];
@@ -189,6 +194,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+// Between these two a stream keeps what it is given for the graph. Stricter than CUDA: events, waits and copies from or
+// to the host are refused there.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 namespace host_cuda {
 cudaError_t enqueue(const void* kernel, const cudaLaunchConfig_t& config, std::function<void()> thread);
