@@ -134,6 +134,7 @@ const std::vector<ConfigKey>& config_keys() {
       number("train.label_smoothing", "0", 0, 0.999, ""),
       number("train.ema_decay", "0", 0, 0.9999999, "of an average of the weights beside them; 0: none"),
       choice("train.precision", "\"f32\"", "f32 bf16 f16", "of matrix products and what they take and give; weights, their gradients and the loss stay f32; f16: on a GPU, with a loss scale"),
+      free_at_resume(choice("train.capture", "\"auto\"", "auto on off", "on a GPU: steps of one shape start as one CUDA graph, with the same results; not with accumulate or dropout (auto: where it applies)")),
       boolean("train.tf32", "false", "on a GPU: products of f32 may round their factors to 10 bits, for speed"),
       integer("train.eval_every_steps", "null", 0, "evaluate on val every so many steps; 0: at the end only; null: after each epoch"),
       integer("train.checkpoint_every_steps", "null", 0, "0: at the end only; null: after each epoch"),

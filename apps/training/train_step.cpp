@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/autograd.h"
+#include "engine/capture.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
@@ -35,20 +36,32 @@ Tensor count_correct(const Tensor& logits, const Tensor& labels) {
   return sum(eq(argmax(logits, 1), labels).to(DType::f32));
 }
 
-// Numbers that are put down on the device and read together.
-class Notes {
- public:
-  Notes(std::int64_t count, Device device) : numbers_(zeros({count}, {.dtype = DType::f64, .device = device})) {}
-  void put(std::int64_t at, const Tensor& number) {
-    slice(numbers_, 0, at, at + 1).copy_(reshape(number.detach(), {1}));
-  }
-  std::vector<double> read() const { return numbers_.to_vector<double>(); }
-
- private:
-  Tensor numbers_;
+// What steps that one graph can do have in common. The share is among the numbers that kernels were given.
+struct StepKind {
+  Shape images, targets;
+  bool mixed = false;
+  double share = 0;
+  bool operator==(const StepKind&) const = default;
 };
 
 }  // namespace
+
+struct TrainStep::Captured {
+  StepKind last;  // the batch before: one of its kind is captured
+  StepKind kind;
+  Tensor images, targets;                            // where a batch is copied to
+  std::vector<std::pair<Tensor, Tensor>> gradients;  // of parameters: where the graph leaves them
+  Capture graph;                                     // after what it reads and writes: it goes first
+};
+
+std::string capture_obstacle(const Model& model, std::int64_t accumulate) {
+  if (model.device().type == DeviceType::cpu) return "only a GPU's steps are captured";
+  if (accumulate > 1) return format("a step has {} micro-batches (train.accumulate)", accumulate);
+  if (draws_random_numbers(model)) {
+    return "dropout and drop path draw other numbers in each step (model.dropout, model.drop_path, attention.dropout)";
+  }
+  return "";
+}
 
 TrainStep::TrainStep(const Model& model, Optimizer& optimizer, Ema* ema, Loader& loader, Communicator& communicator,
                      TrainStepOptions options, LossScale* loss_scale)
@@ -59,11 +72,20 @@ TrainStep::TrainStep(const Model& model, Optimizer& optimizer, Ema* ema, Loader&
       communicator_(communicator),
       options_(options),
       loss_scale_(options.precision == Precision::f16 ? loss_scale : nullptr),
-      device_(model.device()) {
+      device_(model.device()),
+      notes_(zeros({2 * options.accumulate + 1}, {.dtype = DType::f64, .device = device_})) {
+  if (options.capture) {
+    if (const std::string obstacle = capture_obstacle(model, options.accumulate); !obstacle.empty()) {
+      throw ValueError("[train] steps can't be captured: " + obstacle);
+    }
+    captured_ = std::make_unique<Captured>();
+  }
   if (options.precision == Precision::f16 && loss_scale == nullptr) {
     throw ValueError("[train] f16 without a loss scale; expected one that lives as long as the run");
   }
 }
+
+TrainStep::~TrainStep() = default;
 
 // --- batches -------------------------------------------------------------------------------------------------------
 
@@ -125,15 +147,64 @@ void TrainStep::look_ahead(std::int64_t step, DataPosition begin, std::int64_t m
 
 // --- the model -----------------------------------------------------------------------------------------------------
 
-Tensor TrainStep::forward(const Micro& micro) const {
-  // The loss is f32's, whatever the products' dtype.
-  return model_.forward(micro.images.get(), micro.context).to(DType::f32);
+Tensor TrainStep::forward(const Tensor& images, const Micro& micro) const {
+  return model_.forward(images, micro.context).to(DType::f32);  // the loss is f32's, whatever the products' dtype
 }
 
-Tensor TrainStep::loss_of(const Micro& micro, const Tensor& logits) const {
-  const Tensor targets = micro.targets.get();
-  if (micro.mixed) return cross_entropy_soft(logits, targets, {.reduction = Reduction::sum});
+Tensor TrainStep::loss_of(const Tensor& logits, const Tensor& targets, bool mixed) const {
+  if (mixed) return cross_entropy_soft(logits, targets, {.reduction = Reduction::sum});
   return cross_entropy(logits, targets, {.label_smoothing = options_.mix.label_smoothing, .reduction = Reduction::sum});
+}
+
+void TrainStep::note(std::int64_t at, const Tensor& number) {
+  slice(notes_, 0, at, at + 1).copy_(reshape(number.detach(), {1}));
+}
+
+void TrainStep::learn_now(const Tensor& images, const Tensor& targets, const Micro& micro, std::int64_t number,
+                          double share) {
+  const Tensor logits = forward(images, micro);
+  const Tensor loss = loss_of(logits, targets, micro.mixed);
+  note(2 * number, loss);
+  if (!micro.mixed) note(2 * number + 1, count_correct(logits.detach(), targets));
+  mul(loss, share).backward();
+}
+
+void TrainStep::learn(const Micro& micro, std::int64_t number, double share) {
+  if (captured_ && learn_by_graph(micro, share)) return;
+  learn_now(micro.images.get(), micro.targets.get(), micro, number, share);
+}
+
+bool TrainStep::learn_by_graph(const Micro& micro, double share) {
+  const Tensor images = micro.images.get(), targets = micro.targets.get();
+  const StepKind kind{images.shape(), targets.shape(), micro.mixed, share};
+  Captured& own = *captured_;
+  const bool same = own.images.defined() && own.kind == kind;
+  // A first step also makes what is made at a first use, which can't be captured.
+  const bool again = std::exchange(own.last, kind) == kind;
+  if (!same && !again) return false;
+  if (!same) {
+    own = Captured{.last = kind, .kind = kind, .images = {}, .targets = {}, .gradients = {}, .graph = {}};
+    const Tensor image_place = empty_like(images), target_place = empty_like(targets);
+    try {
+      own.graph = Capture(device_, [&] { learn_now(image_place, target_place, micro, 0, share); });
+    } catch (const OutOfMemoryError& error) {
+      throw OutOfMemoryError(std::string(error.what()) + "; or train.capture=off");
+    }
+    for (const ParamGroup& group : optimizer_.groups()) {
+      for (const auto& [path, parameter] : group.parameters) {
+        if (const Tensor gradient = parameter.grad(); gradient.defined()) {
+          own.gradients.emplace_back(parameter, gradient);
+        }
+      }
+    }
+    own.images = image_place;
+    own.targets = target_place;
+  }
+  own.images.copy_(images);
+  own.targets.copy_(targets);
+  own.graph.run();
+  for (auto& [parameter, gradient] : own.gradients) parameter.set_grad(gradient);
+  return true;
 }
 
 void TrainStep::diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
@@ -142,7 +213,10 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
   optimizer_.zero_grad();
   try {  // the same again, looking at every result
     const AnomalyGuard anomaly;
-    for (const Micro& micro : micros) mul(loss_of(micro, forward(micro)), share).backward();
+    for (const Micro& micro : micros) {
+      const Tensor logits = forward(micro.images.get(), micro);
+      mul(loss_of(logits, micro.targets.get(), micro.mixed), share).backward();
+    }
   } catch (const NumericError& error) {
     where = error.what();
   }
@@ -173,18 +247,12 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   const double share = mean * scale;  // the scale is a power of two: nothing is rounded
 
   std::vector<Micro> micros;
-  Notes notes(2 * count + 1, device_);  // a micro-batch's loss and hits; the gradients' squares
+  notes_.fill_(0);
   for (std::int64_t micro = 0; micro < count; ++micro) {
     Micro current = take(step, position, micro);
     if (current.samples > 0) {
-      const Tensor logits = forward(current);
-      const Tensor loss = loss_of(current, logits);
-      notes.put(2 * micro, loss);
-      if (!current.mixed) {
-        notes.put(2 * micro + 1, count_correct(logits.detach(), current.targets.get()));
-        result.counted += current.samples;
-      }
-      mul(loss, share).backward();
+      learn(current, micro, share);
+      if (!current.mixed) result.counted += current.samples;
       micros.push_back(std::move(current));
     }
     micro + 1 < count ? look_ahead(step, position, micro + 1) : look_ahead(step + 1, result.next, 0);
@@ -193,9 +261,9 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   const ProfilePhase phase("optimizer");
   std::vector<Tensor> gradients = optimizer_.gradients();
   communicator_.sum(gradients);
-  notes.put(2 * count, sum_squares(gradients));
+  note(2 * options_.accumulate, sum_squares(gradients));
   profile_mark("gradient norm");
-  const std::vector<double> noted = notes.read();  // here the host waits
+  const std::vector<double> noted = notes_.to_vector<double>();  // here the host waits
   result.grad_norm = std::sqrt(noted.back()) / scale;
   double loss_sum = 0;
   for (std::int64_t micro = 0; micro < count; ++micro) {

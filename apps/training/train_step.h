@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,11 @@ struct TrainStepOptions {
   double clip_grad = 0;         // largest global norm; 0: no clipping
   MixOptions mix = {};          // its label_smoothing also holds without mixing
   Precision precision = Precision::f32;
+  bool capture = false;  // forward and backward of a shape that comes again start as one CUDA graph (capture_obstacle)
 };
+
+// Why steps of this model can't be captured; "" where they can. Their results have the same bits either way.
+std::string capture_obstacle(const Model& model, std::int64_t accumulate);
 
 struct StepResult {
   double loss = 0;           // mean over the step's samples
@@ -56,7 +61,10 @@ class TrainStep {
   // not, however small the loss scale has become); weights and optimizer are then as before the step.
   StepResult run(std::int64_t step, DataPosition position, const ScheduleValue& schedule);
 
+  ~TrainStep();
+
  private:
+  struct Captured;
   // A batch on its way to the model's device.
   struct Micro {
     std::int64_t step = 0;
@@ -70,8 +78,15 @@ class TrainStep {
   // The same, from what look_ahead has made where it did.
   Micro take(std::int64_t step, DataPosition begin, std::int64_t micro);
   void look_ahead(std::int64_t step, DataPosition begin, std::int64_t micro);
-  Tensor forward(const Micro& micro) const;
-  Tensor loss_of(const Micro& micro, const Tensor& logits) const;  // summed over the micro-batch
+  // Forward and backward of the step's micro-batch of this number; its loss and hits are noted.
+  void learn(const Micro& micro, std::int64_t number, double share);
+  // The same by a graph, where the batch is like the graph's, or like the last one; false: not done.
+  bool learn_by_graph(const Micro& micro, double share);
+  void learn_now(const Tensor& images, const Tensor& targets, const Micro& micro, std::int64_t number, double share);
+  void note(std::int64_t at, const Tensor& number);
+  Tensor forward(const Tensor& images, const Micro& micro) const;
+  // Summed over the micro-batch.
+  Tensor loss_of(const Tensor& logits, const Tensor& targets, bool mixed) const;
   [[noreturn]] void diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
                              const std::vector<Micro>& micros, double share);
 
@@ -83,6 +98,8 @@ class TrainStep {
   TrainStepOptions options_;
   LossScale* loss_scale_;
   Device device_;
+  Tensor notes_;  // f64, on the device: each micro-batch's loss and hits, and the gradients' squares; read together
+  std::unique_ptr<Captured> captured_;
   std::optional<Micro> ahead_;
   std::exception_ptr ahead_failure_;  // of making it: for the step that it belongs to
 };

@@ -68,6 +68,14 @@ void check_same_run(const CheckpointInfo& old, const Config& config, const std::
   }
 }
 
+// Whether steps are captured; ConfigError where train.capture is on and they can't be.
+bool wants_capture(const Config& config, const Model& model) {
+  const std::string wish = config.text("train.capture");
+  const std::string obstacle = capture_obstacle(model, config.integer("train.accumulate"));
+  if (wish == "on" && !obstacle.empty()) throw ConfigError("[config] train.capture: on, but " + obstacle);
+  return wish != "off" && obstacle.empty();
+}
+
 }  // namespace
 
 struct Trainer::Run {
@@ -169,7 +177,8 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
                   .accumulate = config.integer("train.accumulate"),
                   .clip_grad = config.number("train.clip_grad"),
                   .mix = experiment.mix,
-                  .precision = precision};
+                  .precision = precision,
+                  .capture = wants_capture(config, *experiment.model)};
   steps_per_epoch = optimizer_steps(loader->batches_per_epoch(), step_options.accumulate);
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
@@ -250,6 +259,10 @@ void Trainer::Run::report_start() {
     say(format("machine    {} ({}), {} threads for the data, products by cuBLASLt in {}{}", to_string(device),
                device_name(device), num_threads(), to_string(precision),
                config.flag("train.tf32") ? ", TF32 where f32 is multiplied (train.tf32)" : ""));
+    const std::string obstacle = capture_obstacle(*experiment.model, step_options.accumulate);
+    say("steps      " + (step_options.capture ? std::string("captured as a CUDA graph")
+                         : obstacle.empty()   ? std::string("kernel by kernel (train.capture=off)")
+                                              : "kernel by kernel: " + obstacle));
   } else {
     say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
                to_string(precision)));

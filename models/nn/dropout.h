@@ -15,6 +15,7 @@ class Dropout : public StochasticLayer {
   // Throws ValueError unless 0 <= rate < 1.
   explicit Dropout(double rate);
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
+  bool draws() const override { return rate_ > 0; }
   bool drops(const ForwardContext& context) const { return context.training && rate_ > 0; }
   double rate() const { return rate_; }
 
@@ -28,6 +29,7 @@ class DropPath : public StochasticLayer {
  public:
   explicit DropPath(double rate);
   Tensor add(const Tensor& x, const Tensor& branch, const ForwardContext& context = {}) const;
+  bool draws() const override { return rate_ > 0; }
   // The probability of dropping in this forward: for the fused ops (ops/pre_norm.h), which add the branch themselves.
   double rate(const ForwardContext& context) const { return context.training ? rate_ : 0; }
   double rate() const { return rate_; }

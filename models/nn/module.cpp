@@ -121,6 +121,13 @@ void Module::zero_grad() {
   for (auto& [path, tensor] : named_parameters()) tensor.zero_grad();
 }
 
+bool draws_random_numbers(const Module& root) {
+  const auto* layer = dynamic_cast<const StochasticLayer*>(&root);
+  if (layer != nullptr && layer->draws()) return true;
+  return std::any_of(root.children().begin(), root.children().end(),
+                     [](const auto& child) { return draws_random_numbers(*child); });
+}
+
 void initialize(Module& root, std::uint64_t seed) {
   Module::walk(root, "",
                [&](const std::string& path, Module::Entry& entry) { fill(entry.tensor, entry.init, seed, path); });

@@ -124,6 +124,9 @@ class StochasticLayer : public Module {
   Generator generator(const ForwardContext& context) const {
     return Generator(context.seed, static_cast<std::uint64_t>(context.step * layers_ + layer_), context.first_sample);
   }
+  // Whether a forward that trains draws from it: for who records a step's kernels (engine/capture.h), which would draw
+  // the same again and again.
+  virtual bool draws() const { return true; }
   std::int64_t layer() const { return layer_; }
   std::int64_t layers() const { return layers_; }
 
@@ -131,6 +134,9 @@ class StochasticLayer : public Module {
   friend std::int64_t number_streams(Module& root);
   std::int64_t layer_ = 0, layers_ = 1;
 };
+
+// Whether a forward of `root` that trains draws random numbers.
+bool draws_random_numbers(const Module& root);
 
 // Numbers the stochastic layers below `root`; returns how many there are. initialize() calls it.
 std::int64_t number_streams(Module& root);
