@@ -12,6 +12,13 @@ set(polygrad_engine_cuda_sources
 set(polygrad_ops_cuda_sources
   cuda/attention.cu
   cuda/attention_linear.cu
+  cuda/attention_mma.cu
+  cuda/attention_mma_forward_bf16.cu
+  cuda/attention_mma_forward_f16.cu
+  cuda/attention_mma_keys_bf16.cu
+  cuda/attention_mma_keys_f16.cu
+  cuda/attention_mma_queries_bf16.cu
+  cuda/attention_mma_queries_f16.cu
   cuda/attention_norms.cu
   cuda/attention_tiled.cu
   cuda/attention_whole.cu

@@ -5,7 +5,7 @@ namespace polygrad {
 
 const AttentionKernels& cuda_attention_kernels() {
   static constexpr AttentionKernels kKernels = {
-      .tiled = {cuda::attention::tiled_forward, cuda::attention::tiled_backward},
+      .tiled = {cuda::attention::tensor_core_forward, cuda::attention::tensor_core_backward},
       .linear = {cuda::attention::linear_forward, cuda::attention::linear_backward},
       .materialised = {cuda::attention::materialised_forward, cuda::attention::materialised_backward},
       .map = cuda::attention::map,

@@ -72,6 +72,15 @@ struct Problem {
         inverse_divisor(static_cast<C>(1 / p.divisor)),
         dropout(p.dropout) {}
   POLYGRAD_INLINE bool is_softmax() const { return phi == attention_activation::kSoftmax; }
+  POLYGRAD_INLINE bool has_masks() const { return key_mask != nullptr || query_mask != nullptr || regions != nullptr; }
+};
+
+// What a backward that recomputes the scores reads.
+template <class C>
+struct Backward {
+  Problem<C> p;
+  Heads<C> grad;          // dO
+  Input<C> state, inner;  // softmax: the forward's state; dO_i · O_i, (B, H, Nq)
 };
 
 #if defined(__CUDACC__) || defined(POLYGRAD_HOST_CUDA)
@@ -82,37 +91,69 @@ __device__ __forceinline__ int lane_of_thread() { return static_cast<int>(thread
 // --- one pair of a query and a key
 // --------------------------------------------------------------------------------------
 
+// The masks of a sample.
+struct SampleMasks {
+  std::int64_t queries, keys;
+  const bool *query_mask, *key_mask;
+  const std::int32_t* regions;
+  template <class C>
+  __device__ __forceinline__ SampleMasks(const Problem<C>& p, std::int64_t b)
+      : queries(p.queries),
+        keys(p.keys),
+        query_mask(p.query_mask == nullptr ? nullptr : p.query_mask + b * p.queries),
+        key_mask(p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys),
+        regions(p.regions == nullptr ? nullptr : p.regions + b % p.region_groups * p.keys) {}
+
+  // Whether the query, or the key, exists and no mask of its own hides it.
+  __device__ __forceinline__ bool query(std::int64_t i) const {
+    return i < queries && (query_mask == nullptr || query_mask[i]);
+  }
+  __device__ __forceinline__ bool key(std::int64_t j) const { return j < keys && (key_mask == nullptr || key_mask[j]); }
+  // Of an existing token; only pairs within a region see each other.
+  __device__ __forceinline__ std::int32_t region(std::int64_t n) const { return regions == nullptr ? 0 : regions[n]; }
+};
 // Whether the pair exists and no mask hides it.
 template <class C>
 __device__ __forceinline__ bool visible(const Problem<C>& p, std::int64_t b, std::int64_t i, std::int64_t j) {
-  if (i >= p.queries || j >= p.keys) return false;
-  if (p.key_mask != nullptr && !p.key_mask[b * p.keys + j]) return false;
-  if (p.query_mask != nullptr && !p.query_mask[b * p.queries + i]) return false;
-  if (p.regions == nullptr) return true;
-  const std::int32_t* ids = p.regions + b % p.region_groups * p.keys;
-  return ids[i] == ids[j];
+  const SampleMasks masks(p, b);
+  return masks.query(i) && masks.key(j) && masks.region(i) == masks.region(j);
 }
 
+// Where the bias of a query begins; keys follow.
+template <class C>
+__device__ __forceinline__ std::int64_t bias_row(const Problem<C>& p, std::int64_t b, std::int64_t h, std::int64_t i) {
+  return ((b % p.bias_groups * p.heads + h) * p.queries + i) * p.keys;
+}
 // The score of an existing pair from its product.
 template <class C>
 __device__ __forceinline__ C score(const Problem<C>& p, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j,
                                    C product) {
   const C scaled = product * p.score_scale;
   if (!p.bias.present()) return scaled;
-  return scaled + p.bias[((b % p.bias_groups * p.heads + h) * p.queries + i) * p.keys + j];
+  return scaled + p.bias[bias_row(p, b, h, i) + j];
 }
 
+// Which of the eight keys 8·group ... 8·group + 7 a query keeps: one bit each.
+template <class C>
+__device__ __forceinline__ std::uint32_t kept_of_group(const Problem<C>& p, std::int64_t b, std::int64_t h,
+                                                       std::int64_t i, std::int64_t group) {
+  const AttentionDropout& d = p.dropout;
+  const philox::Words words =
+      philox::draw(d.seed, philox::Domain::attention, static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(i),
+                   static_cast<std::uint32_t>((d.first_sample + b) * p.heads + h), d.offset);
+  std::uint32_t kept = 0;
+#pragma unroll
+  for (int lane = 0; lane < 8; ++lane) {
+    const std::uint32_t word = words.w[lane / 2], drawn = lane % 2 != 0 ? word >> 16 : word & 0xffffu;
+    kept |= static_cast<std::uint32_t>(drawn >= d.threshold) << lane;
+  }
+  return kept;
+}
 template <class C>
 __device__ __forceinline__ C dropout_factor(const Problem<C>& p, std::int64_t b, std::int64_t h, std::int64_t i,
                                             std::int64_t j) {
-  const AttentionDropout& d = p.dropout;
-  if (d.threshold == 0) return C(1);
-  const philox::Words words =
-      philox::draw(d.seed, philox::Domain::attention, static_cast<std::uint32_t>(j / 8), static_cast<std::uint32_t>(i),
-                   static_cast<std::uint32_t>((d.first_sample + b) * p.heads + h), d.offset);
-  const auto lane = static_cast<std::uint32_t>(j % 8);
-  const std::uint32_t word = lane < 4 ? (lane < 2 ? words.w[0] : words.w[1]) : (lane < 6 ? words.w[2] : words.w[3]);
-  return ((lane & 1) != 0 ? word >> 16 : word & 0xffffu) >= d.threshold ? static_cast<C>(d.scale) : C(0);
+  if (p.dropout.threshold == 0) return C(1);
+  return (kept_of_group(p, b, h, i, j / 8) >> (j % 8) & 1u) != 0 ? static_cast<C>(p.dropout.scale) : C(0);
 }
 
 template <class C>

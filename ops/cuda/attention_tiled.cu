@@ -73,23 +73,15 @@ __global__ void __launch_bounds__(kTileThreads, 1) forward_kernel(Problem<C> p, 
 // --- backward
 // ---------------------------------------------------------------------------------------------------------
 
-template <class C>
-struct Backward {
-  Problem<C> p;
-  Heads<C> grad;          // dO
-  Input<C> state, inner;  // softmax: the forward's state; dO_i · O_i, (B, H, Nq)
-};
-
 // inner[b, h, i] = dO_i · O_i, a warp a row.
 template <class C>
-__global__ void inner_kernel(Backward<C> s, Heads<C> out, Output<C> inner) {
-  const Problem<C>& p = s.p;
+__global__ void inner_kernel(Problem<C> p, Heads<C> out, Heads<C> grad, Output<C> inner) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kTileThreads / kWarp) + warp_of_thread();
   if (row >= p.batch * p.heads * p.queries) return;
   const std::int64_t head = row / p.queries, i = row % p.queries, b = head / p.heads, h = head % p.heads;
   C sum = 0;
   for (std::int64_t e = lane_of_thread(); e < p.width; e += kWarp) {
-    sum += s.grad.data[s.grad.at(b, h) + i * s.grad.row + e] * out.data[out.at(b, h) + i * out.row + e];
+    sum += grad.data[grad.at(b, h) + i * grad.row + e] * out.data[out.at(b, h) + i * out.row + e];
   }
   sum = warp_sum(sum);
   if (lane_of_thread() == 0) inner.write(row, sum);
@@ -212,21 +204,28 @@ void tiled_forward(Workspace&, const AttentionProblem& problem, const TensorRef&
   });
 }
 
+TensorRef inner_products(Workspace& workspace, const AttentionProblem& problem, const TensorRef& out,
+                         const TensorRef& grad) {
+  TensorRef inner;
+  if (problem.phi != attention_activation::kSoftmax) return inner;
+  dispatch_compute(problem.q.dtype, [&](auto tag) {
+    using C = decltype(tag);
+    const Problem<C> p(problem);
+    const std::int64_t rows = p.batch * p.heads * p.queries;
+    inner.data = workspace.allocate<C>(rows);
+    inner.dtype = sizeof(C) == 8 ? DType::f64 : DType::f32;
+    launch("attention_backward", {.x = ceil_div(rows, kTileThreads / kWarp)}, kTileThreads, 0, inner_kernel<C>, p,
+           Heads<C>(out), Heads<C>(grad), Output<C>(inner));
+  });
+  return inner;
+}
+
 void tiled_backward(Workspace& workspace, const AttentionProblem& problem, const TensorRef& out, const TensorRef& state,
                     const TensorRef& grad, const AttentionGradients& gradients) {
   dispatch_compute(problem.q.dtype, [&](auto tag) {
     using C = decltype(tag);
     const Problem<C> p(problem);
-    Backward<C> s{p, Heads<C>(grad), Input<C>(state), Input<C>(TensorRef{})};
-    if (p.is_softmax()) {
-      const std::int64_t rows = p.batch * p.heads * p.queries;
-      TensorRef inner;
-      inner.data = workspace.allocate<C>(rows);
-      inner.dtype = sizeof(C) == 8 ? DType::f64 : DType::f32;
-      launch("attention_backward", {.x = ceil_div(rows, kTileThreads / kWarp)}, kTileThreads, 0, inner_kernel<C>, s,
-             Heads<C>(out), Output<C>(inner));
-      s.inner = Input<C>(inner);
-    }
+    const Backward<C> s{p, Heads<C>(grad), Input<C>(state), Input<C>(inner_products(workspace, problem, out, grad))};
     if (gradients.dq.present()) {
       launch("attention_backward", grid_for(p, p.queries), kTileThreads, 0, queries_kernel<C>, s,
              WrittenHeads<C>(gradients.dq));

@@ -1,5 +1,12 @@
 # test_cuda: the runtime and the kernels of a GPU against those of the CPU. test_cuda_training: runs on one.
-set(cuda_tests cuda/kernels_test.cpp cuda/narrow_test.cpp cuda/runtime_test.cpp cuda/support_test.cpp cuda/table_test.cpp)
+set(cuda_tests
+  cuda/attention_mma_test.cpp
+  cuda/kernels_test.cpp
+  cuda/narrow_test.cpp
+  cuda/runtime_test.cpp
+  cuda/support_test.cpp
+  cuda/table_test.cpp
+)
 set(cuda_training_tests cuda/capture_test.cpp cuda/training_test.cpp)
 if(POLYGRAD_CUDA)
   polygrad_test(test_cuda USES ops SOURCES ${cuda_tests} SUPPORT ${op_table_sources})

@@ -18,7 +18,7 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 #if defined(__CUDACC__)
 __device__ inline unsigned char* dynamic_shared() {
-  extern __shared__ __align__(16) unsigned char polygrad_dynamic_shared[];
+  extern __shared__ __align__(128) unsigned char polygrad_dynamic_shared[];
   return polygrad_dynamic_shared;
 }
 #elif defined(POLYGRAD_HOST_CUDA)

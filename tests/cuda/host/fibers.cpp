@@ -160,12 +160,6 @@ bool same(const Site& a, const Site& b) {
   return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
 }
 
-// An error of the kernel's: the thread stays where it is, and the block is given up.
-[[noreturn]] void give_up(const std::string& what) {
-  if (block.error.empty()) block.error = what;
-  for (;;) wait_as(Thread::ended, Site::current());
-}
-
 void run_thread(int index) {
   Thread& thread = block.threads[static_cast<std::size_t>(index)];
   if (thread.state == Thread::fresh) {
@@ -225,6 +219,12 @@ void run_block() {
 
 // --- what threads call ----------------------------------------------------------------------------------------------
 
+// The thread stays where it is.
+void give_up(const std::string& what) {
+  if (block.error.empty()) block.error = what;
+  for (;;) wait_as(Thread::ended, Site::current());
+}
+
 int lane() { return block.current & 31; }
 unsigned char* dynamic_shared() { return shared_memory; }
 
@@ -240,7 +240,12 @@ void barrier(const Site& site) {
   }
 }
 
-const std::uint64_t* gather(unsigned mask, std::uint64_t value, const Site& site) {
+namespace {
+
+using Work = void (*)(void* const (&lanes)[32]);
+
+// As gather; the last lane to come calls work, where there is one, instead of handing out the slots.
+const std::uint64_t* come_together(unsigned mask, std::uint64_t value, const Site& site, Work work) {
   const int own = lane(), first = block.current - own;
   Warp& warp = block.warps[static_cast<std::size_t>(first / 32)];
   if ((mask >> own & 1u) == 0) give_up("a lane is not in the mask of its own operation: " + text_of(site));
@@ -260,14 +265,29 @@ const std::uint64_t* gather(unsigned mask, std::uint64_t value, const Site& site
     wait_as(Thread::in_warp, site);
     return warp.results[own];
   }
+  if (work != nullptr) {
+    void* lanes[32];
+    for (int i = 0; i < 32; ++i) lanes[i] = reinterpret_cast<void*>(meeting->slots[i]);
+    work(lanes);
+  }
   for (int i = 0; i < 32; ++i) {
     if ((mask >> i & 1u) == 0) continue;
-    std::copy_n(meeting->slots, 32, warp.results[i]);
+    if (work == nullptr) std::copy_n(meeting->slots, 32, warp.results[i]);
     Thread& thread = block.threads[static_cast<std::size_t>(first + i)];
     if (thread.state == Thread::in_warp) thread.state = Thread::ready;
   }
   warp.open.erase(meeting);
   return warp.results[own];
+}
+
+}  // namespace
+
+const std::uint64_t* gather(unsigned mask, std::uint64_t value, const Site& site) {
+  return come_together(mask, value, site, nullptr);
+}
+
+void meet(void* own, Work work, const Site& site) {
+  come_together(0xffffffffu, reinterpret_cast<std::uint64_t>(own), site, work);
 }
 
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int from, const Site& site) {

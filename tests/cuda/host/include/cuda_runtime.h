@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <source_location>
+#include <string>
 #include <tuple>
 #include <type_traits>
 
@@ -53,6 +54,10 @@ void barrier(const Site& site);
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int from, const Site& site);
 // As exchange, and gives the slots of all lanes of the mask (others: undefined).
 const std::uint64_t* gather(unsigned mask, std::uint64_t value, const Site& site);
+// All lanes of a warp meet; the last to come calls work with the pointers of all of them, before any goes on.
+void meet(void* own, void (*work)(void* const (&lanes)[32]), const Site& site = Site::current());
+// Ends the block, and with it the grid: a kernel's fault.
+[[noreturn]] void give_up(const std::string& what);
 unsigned char* dynamic_shared();
 int lane();
 

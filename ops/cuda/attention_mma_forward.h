@@ -1,0 +1,174 @@
+// The forward of attention on tensor cores; see attention_mma.h. Read next: attention_mma_backward.h.
+#pragma once
+
+#include "ops/cuda/attention_mma.h"
+#include "ops/cuda/attention_mma_launch.h"
+
+namespace polygrad::cuda::attention {
+
+// Softmax of a warp's rows while their scores come: weights are e^(score - base). The base of a row follows its maximum
+// only when that is kSlack above, so that results are rarely scaled again; a row's numbers depend on its own scores
+// alone.
+template <int kRows>
+struct OnlineRows {
+  static constexpr float kSlack = 4;
+  float base[2 * kRows], sum[2 * kRows];  // sum: of this thread's columns
+  __device__ __forceinline__ OnlineRows() {
+#pragma unroll
+    for (int r = 0; r < 2 * kRows; ++r) base[r] = -math::from_bits(0x7f800000u), sum[r] = 0;
+  }
+
+  // From scores, -infinity where hidden, to weights.
+  template <int kWidth>
+  __device__ __forceinline__ void take(Scores<kRows>& scores, Sums<kRows, kWidth>& results) {
+    float largest[2 * kRows];
+    bool grown = false;
+#pragma unroll
+    for (int r = 0; r < 2 * kRows; ++r) {
+      const float *const left = &scores[r / 2][0][r % 2 * 2], *const right = &scores[r / 2][1][r % 2 * 2];
+      largest[r] = larger(larger(left[0], left[1]), larger(right[0], right[1]));
+      grown |= largest[r] > base[r] + kSlack;
+    }
+    if (__any_sync(kAllLanes, grown)) rise<kWidth>(largest, results);
+#pragma unroll
+    for (int r = 0; r < 2 * kRows; ++r) {
+      const float offset = base[r] == -math::from_bits(0x7f800000u) ? 0.0f : -base[r] * kLog2E;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+        x = mma::exp2(math::fma(x, kLog2E, offset));
+        sum[r] += x;
+      }
+    }
+  }
+  // The inverse of the row's sum; 0 for a row that sees nothing. All lanes call it.
+  __device__ __forceinline__ float inverse(int r) const {
+    float all = sum[r] + __shfl_xor_sync(kAllLanes, sum[r], 1);
+    all += __shfl_xor_sync(kAllLanes, all, 2);
+    return all == 0 ? 0.0f : 1 / all;
+  }
+
+ private:
+  static __device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
+
+  template <int kWidth>
+  __device__ __forceinline__ void rise(float (&largest)[2 * kRows], Sums<kRows, kWidth>& results) {
+#pragma unroll
+    for (int r = 0; r < 2 * kRows; ++r) {
+      float top = larger(largest[r], __shfl_xor_sync(kAllLanes, largest[r], 1));
+      top = larger(top, __shfl_xor_sync(kAllLanes, top, 2));
+      if (!(top > base[r] + kSlack)) top = base[r];
+      // The first time there is nothing to scale; and infinity less itself would be NaN.
+      const float factor = top == base[r] ? 1.0f : mma::exp2((base[r] - top) * kLog2E);
+      base[r] = top;
+      sum[r] *= factor;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+        results[r / 2][n][r % 2 * 2] *= factor;
+        results[r / 2][n][r % 2 * 2 + 1] *= factor;
+      }
+    }
+  }
+};
+
+// Shared memory: the block's queries, and two tiles of keys and of values.
+template <class T, int kWidth, class Phi>
+__global__ void __launch_bounds__(kMostWarps* kWarp)
+    forward_kernel(const __grid_constant__ Problem<float> p, WrittenHeads<float> out, Output<float> state,
+                   Alignment wide) {
+  constexpr int kRows = kRowBlocks<Kernel::forward, kWidth>;
+  constexpr bool kSoftmax = std::is_same_v<Phi, Softmax>;
+  const Shape shape(p);
+  const RowsOfBlock block = rows_of_block<kRows>(shape, shape.queries);
+  const int b = block.b, h = block.h, first = block.first + warp_of_thread() * 16 * kRows;
+  const int rows_of_all = static_cast<int>(blockDim.x) / kWarp * 16 * kRows;
+  unsigned char* const own = dynamic_shared();
+  unsigned char* const tiles = own + Tile<kWidth>::bytes(rows_of_all);
+  const auto copy_tile = [&](int key, int stage) {
+    unsigned char* const to = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
+    copy_rows<kWidth>(p.k, p.k.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads, to);
+    copy_rows<kWidth>(p.v, p.v.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads,
+                      to + Tile<kWidth>::bytes(kTokens));
+  };
+  copy_rows<kWidth>(p.q, p.q.at(b, h), block.first, shape.queries, shape.width, rows_of_all, wide.loads, own);
+  copy_tile(0, 0);
+  mma::wait_for_copies();
+  __syncthreads();
+  OperandInRegisters<kRows, kWidth> q;
+  q.load(own, warp_of_thread() * 16 * kRows);
+  Sums<kRows, kWidth> sums = {};
+  OnlineRows<kRows> online;
+  const bool idle = first >= shape.queries;
+  const bool checked = p.has_masks() || first + 16 * kRows > shape.queries;
+  const SampleMasks masks(p, b);
+  const std::int64_t bias = p.bias.present() ? bias_row(p, b, h, 0) : 0;
+  int stage = 0;
+  for (int key = 0; key < shape.keys; key += kTokens, stage ^= 1) {
+    if (key + kTokens < shape.keys) copy_tile(key + kTokens, stage ^ 1);
+    const unsigned char* const keys = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
+    const unsigned char* const values = keys + Tile<kWidth>::bytes(kTokens);
+    const int steps = idle ? 0 : shape.keys - key < kTokens ? shape.keys - key : kTokens;
+#pragma unroll 1
+    for (int step = 0; step < steps; step += kStep) {
+      Scores<kRows> s;
+      multiply_rows<T, kWidth, kRows>(q, keys, step, s);
+      const Pairs<false> pairs{b, h, first + lane_of_thread() / 4, key + step + lane_of_thread() % 4 * 2};
+      const bool partial = checked || step + kStep > steps;
+      const std::uint32_t seen = partial ? visible_pairs<kRows>(masks, pairs) : ~0u;
+      scale_scores<T, kRows>(p, bias, pairs, seen, s);
+      if constexpr (kSoftmax) {
+        if (partial) set_hidden<kRows>(seen, -math::from_bits(0x7f800000u), s);
+        online.template take<kWidth>(s, sums);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8 * kRows; ++e) {
+          float& x = s[e / 8][e / 4 % 2][e % 4];
+          x = Phi::value(x) * p.inverse_divisor;
+        }
+        if (partial) set_hidden<kRows>(seen, 0, s);
+      }
+      if (p.dropout.threshold != 0) drop<kRows>(p, kept_pairs<kRows>(p, pairs), s);
+      Weights<kRows> weights;
+      round_scores<T, kRows>(s, weights);
+      add_product<T, kWidth, kRows>(weights, values, step, sums);
+    }
+    mma::wait_for_copies();
+    __syncthreads();
+  }
+  float factor[2 * kRows];
+#pragma unroll
+  for (int r = 0; r < 2 * kRows; ++r) {
+    factor[r] = kSoftmax ? online.inverse(r) : 1.0f;
+    const std::int64_t i = first + 8 * r + lane_of_thread() / 4, at = (b * p.heads + h) * p.queries + i;
+    if (kSoftmax && state.present() && i < shape.queries && lane_of_thread() % 4 == 0) {
+      state.write(at, online.base[r]);
+      state.write(p.batch * p.heads * p.queries + at, factor[r]);
+    }
+  }
+  write_sums<T, kWidth, kRows>(out, out.at(b, h), first, shape.queries, shape.width, wide.stores, sums, factor);
+}
+
+template <class T, int kWidth>
+struct ForwardOf {
+  template <class Phi>
+  struct With {
+    static void start(const AttentionProblem& problem, const TensorRef& out, const TensorRef& state) {
+      const Problem<float> p(problem);
+      constexpr int kRows = 16 * kRowBlocks<Kernel::forward, kWidth>;
+      const int warps = warps_for(p.queries, kRows);
+      launch_rows("attention", p, p.queries, warps, kRows, Tile<kWidth>::bytes(warps * kRows + 4 * kTokens),
+                  forward_kernel<T, kWidth, Phi>, p, WrittenHeads<float>(out), Output<float>(state),
+                  alignment_of({problem.q, problem.k, problem.v}, {out}));
+    }
+    static constexpr auto kEntry = &start;
+  };
+};
+
+template <class T>
+void mma_forward(const AttentionProblem& problem, const TensorRef& out, const TensorRef& state) {
+  dispatch_width(problem.q.sizes[3], [&](auto width) {
+    entry_for<ForwardOf<T, decltype(width)::value>::template With>(problem.phi)(problem, out, state);
+  });
+}
+
+}  // namespace polygrad::cuda::attention

@@ -1,0 +1,88 @@
+// The host's side of attention on tensor cores: which kernel serves a problem, and how it is started.
+//
+// Where this stands: beside attention_mma.h; the two headers with kernels use both.
+#pragma once
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "ops/cuda/attention_mma.h"
+
+namespace polygrad::cuda::attention {
+
+// Whether there are kernels for the problem. They count tokens in 32 bits.
+inline bool has_tensor_core_kernels(const AttentionProblem& problem) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+  const DType dtype = problem.q.dtype;
+  const std::int64_t width = problem.q.sizes[3];
+  if (problem.q.sizes[2] > kMostTokens || problem.k.sizes[2] > kMostTokens) return false;
+  if (problem.bias.present() && problem.bias.dtype != dtype && problem.bias.dtype != DType::f32) return false;
+  return (dtype == DType::bf16 || dtype == DType::f16) && width % 8 == 0 && width <= kWidths[3];
+}
+
+// The four entries, one for each of the dtypes: attention_mma_*.cu. They write what is present.
+template <class T>
+void mma_forward(const AttentionProblem& problem, const TensorRef& out, const TensorRef& state);
+// Both take inner as inner_products() gives it.
+template <class T>
+void mma_backward_queries(const AttentionProblem& problem, const TensorRef& state, const TensorRef& inner,
+                          const TensorRef& grad, const TensorRef& dq);
+template <class T>
+void mma_backward_keys(const AttentionProblem& problem, const TensorRef& state, const TensorRef& inner,
+                       const TensorRef& grad, const TensorRef& dk, const TensorRef& dv);
+
+#if defined(__CUDACC__) || defined(POLYGRAD_HOST_CUDA)
+
+// f(std::integral_constant<int, the padded width>())
+template <class F>
+void dispatch_width(std::int64_t width, const F& f) {
+  if (width <= kWidths[0]) return f(std::integral_constant<int, kWidths[0]>());
+  if (width <= kWidths[1]) return f(std::integral_constant<int, kWidths[1]>());
+  if (width <= kWidths[2]) return f(std::integral_constant<int, kWidths[2]>());
+  f(std::integral_constant<int, kWidths[3]>());
+}
+
+// F<φ>::kEntry for the φ with this id.
+template <template <class> class F>
+auto entry_for(std::int32_t phi) {
+  using Entry = std::remove_const_t<decltype(F<Softmax>::kEntry)>;
+  if (phi == attention_activation::kSoftmax) return F<Softmax>::kEntry;
+  return attention_activation::ActivationList::Table<Entry, F>::kEntries[phi];
+}
+
+// Whether 16 bytes, or 4, can be read or written at once in all rows of all heads. Absent tensors can't hinder.
+inline bool rows_aligned(std::initializer_list<TensorRef> tensors, std::int64_t bytes) {
+  for (const TensorRef& x : tensors) {
+    if (!x.present()) continue;
+    const std::int64_t size = static_cast<std::int64_t>(dtype_size(x.dtype));
+    if (reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(bytes) != 0) return false;
+    for (int i = 0; i < 3; ++i) {
+      if (x.sizes[i] > 1 && x.strides[i] * size % bytes != 0) return false;
+    }
+  }
+  return true;
+}
+
+inline Alignment alignment_of(std::initializer_list<TensorRef> inputs, std::initializer_list<TensorRef> results) {
+  return {.loads = rows_aligned(inputs, 16), .stores = rows_aligned(results, 4)};
+}
+
+// As many warps as have rows, up to kMostWarps, and at least two, which share the copying.
+inline int warps_for(std::int64_t rows, int rows_of_warp) {
+  const std::int64_t needed = ceil_div(rows, rows_of_warp);
+  return needed < 2 ? 2 : needed < kMostWarps ? static_cast<int>(needed) : kMostWarps;
+}
+
+// A block for each warps · rows_of_warp rows of each head.
+template <class... Parameters, class... Arguments>
+void launch_rows(const char* name, const Problem<float>& p, std::int64_t rows, int warps, int rows_of_warp, int shared,
+                 void (*kernel)(Parameters...), const Arguments&... arguments) {
+  // Beyond 48 KiB a kernel must be told.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "cudaFuncSetAttribute");
+  launch(name, {.x = p.batch * p.heads * ceil_div(rows, static_cast<std::int64_t>(warps) * rows_of_warp)},
+         warps * kWarp, static_cast<std::size_t>(shared), kernel, arguments...);
+}
+
+#endif
+
+}  // namespace polygrad::cuda::attention
