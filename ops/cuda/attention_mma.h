@@ -99,37 +99,37 @@ __device__ __forceinline__ void copy_rows(const Heads<float>& heads, std::int64_
 
 // --- products -------------------------------------------------------------------------------------------------------
 
-// A warp's own rows of q, k, v or dO: in registers, or left in shared memory where there are none to spare.
-template <int kRows, int kWidth>
-struct OperandInRegisters {
-  std::uint32_t numbers[kRows][kWidth / 16][4];
+// A warp's own rows of q, k, v or dO: the first kKept · 16 columns in registers, the others left in shared memory.
+template <int kRows, int kWidth, int kKept>
+struct Operand {
+  mma::Address from;
+  std::uint32_t kept[kRows][kKept > 0 ? kKept : 1][4];
+
   __device__ __forceinline__ void load(const unsigned char* tile, int first) {
-    const int lane = lane_of_thread();
+    from = mma::address_of(tile + Tile<kWidth>::at(first + lane_of_thread() % 16, lane_of_thread() / 16));
 #pragma unroll
-    for (int m = 0; m < kRows; ++m) {
-      const mma::Address from = mma::address_of(tile + Tile<kWidth>::at(first + 16 * m + lane % 16, lane / 16));
+    for (int k = 0; k < kKept; ++k) {
 #pragma unroll
-      for (int k = 0; k < kWidth / 16; ++k) mma::load_matrices(numbers[m][k], Tile<kWidth>::further(from, 2 * k));
+      for (int m = 0; m < kRows; ++m) load_columns(m, k, kept[m][k]);
     }
   }
   // Columns 16 k ... 16 k + 15.
   __device__ __forceinline__ void columns(int k, std::uint32_t (&to)[kRows][4]) const {
 #pragma unroll
-    for (int i = 0; i < 4 * kRows; ++i) to[i / 4][i % 4] = numbers[i / 4][k][i % 4];
-  }
-};
-template <int kRows, int kWidth>
-struct OperandInShared {
-  mma::Address from;
-  __device__ __forceinline__ void load(const unsigned char* tile, int first) {
-    from = mma::address_of(tile + Tile<kWidth>::at(first + lane_of_thread() % 16, lane_of_thread() / 16));
-  }
-  __device__ __forceinline__ void columns(int k, std::uint32_t (&to)[kRows][4]) const {
-#pragma unroll
     for (int m = 0; m < kRows; ++m) {
-      const auto down = static_cast<mma::Address>(Tile<kWidth>::bytes(16 * m));
-      mma::load_matrices(to[m], Tile<kWidth>::further(from + down, 2 * k));
+      if (k >= kKept) {
+        load_columns(m, k, to[m]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[m][i] = kept[m][k][i];
+      }
     }
+  }
+
+ private:
+  __device__ __forceinline__ void load_columns(int m, int k, std::uint32_t (&to)[4]) const {
+    const auto down = static_cast<mma::Address>(Tile<kWidth>::bytes(16 * m));
+    mma::load_matrices(to, Tile<kWidth>::further(from + down, 2 * k));
   }
 };
 
@@ -144,9 +144,9 @@ template <int kRows, int kWidth>
 using Sums = float[kRows][kWidth / 8][4];
 
 // scores = own · (rows first ... first + 15 of the tile)ᵀ
-template <class T, int kWidth, int kRows, class Operand>
-__device__ __forceinline__ void multiply_rows(const Operand& own, const unsigned char* tile, int first,
-                                              Scores<kRows>& scores) {
+template <class T, int kWidth, int kRows, int kKept>
+__device__ __forceinline__ void multiply_rows(const Operand<kRows, kWidth, kKept>& own, const unsigned char* tile,
+                                              int first, Scores<kRows>& scores) {
   const int lane = lane_of_thread();
   const mma::Address from =
       mma::address_of(tile + Tile<kWidth>::bytes(first) + Tile<kWidth>::at(lane / 16 * 8 + lane % 8, lane / 8 % 2));
@@ -243,7 +243,8 @@ __device__ __forceinline__ bool flag_of(std::uint32_t flags, int m, int n, int e
 
 // Which pairs exist and are seen.
 template <int kRows, bool kKeysDown>
-__device__ __forceinline__ std::uint32_t visible_pairs(const SampleMasks& masks, const Pairs<kKeysDown>& pairs) {
+__device__ __forceinline__ std::uint32_t visible_pairs(const Problem<float>& p, const Pairs<kKeysDown>& pairs) {
+  const SampleMasks masks(p, mma::unknown(pairs.b));
   const auto seen = [&](bool key, int n) { return key ? masks.key(n) : masks.query(n); };
   bool row_seen[2 * kRows], col_seen[4];
   std::int32_t row_region[2 * kRows], col_region[4];
@@ -306,11 +307,13 @@ __device__ __forceinline__ std::uint32_t kept_pairs(const Problem<float>& p, con
 
 // Adds the bias, stored as B, of visible pairs.
 template <class B, int kRows, bool kKeysDown>
-__device__ __forceinline__ void add_bias(const B* bias, int keys, const Pairs<kKeysDown>& pairs, std::uint32_t seen,
+__device__ __forceinline__ void add_bias(const Problem<float>& p, const Pairs<kKeysDown>& pairs, std::uint32_t seen,
                                          Scores<kRows>& scores) {
   // Of number (0, 0, 0); 8 rows, 8 columns further, and so on.
-  const int first_query = mma::unknown(pairs.query(0, 0, 0));
-  const B* const from = bias + static_cast<std::int64_t>(first_query) * keys + pairs.key(0, 0, 0);
+  const B* const from = static_cast<const B*>(p.bias.data) +
+                        bias_row(p, mma::unknown(pairs.b), pairs.h, mma::unknown(pairs.query(0, 0, 0))) +
+                        pairs.key(0, 0, 0);
+  const int keys = static_cast<int>(p.keys);
 #pragma unroll
   for (int e = 0; e < 8 * kRows; ++e) {
     const int m = e / 8, n = e / 4 % 2, i = e % 4, down = 16 * m + i / 2 * 8, across = 8 * n + i % 2;
@@ -319,18 +322,17 @@ __device__ __forceinline__ void add_bias(const B* bias, int keys, const Pairs<kK
                                       : from[static_cast<std::int64_t>(down) * keys + across]);
   }
 }
-// From products to scores, as score() does. The bias, at the block's head, has the type of q, or is f32.
+// From products to scores, as score() does. The bias has the type of q, or is f32.
 template <class T, int kRows, bool kKeysDown>
-__device__ __forceinline__ void scale_scores(const Problem<float>& p, std::int64_t bias, const Pairs<kKeysDown>& pairs,
-                                             std::uint32_t seen, Scores<kRows>& scores) {
+__device__ __forceinline__ void scale_scores(const Problem<float>& p, const Pairs<kKeysDown>& pairs, std::uint32_t seen,
+                                             Scores<kRows>& scores) {
 #pragma unroll
   for (int e = 0; e < 8 * kRows; ++e) scores[e / 8][e / 4 % 2][e % 4] *= p.score_scale;
   if (!p.bias.present()) return;
-  const int keys = static_cast<int>(p.keys);
   if (p.bias.dtype == DType::f32) {
-    add_bias<float, kRows>(static_cast<const float*>(p.bias.data) + bias, keys, pairs, seen, scores);
+    add_bias<float, kRows>(p, pairs, seen, scores);
   } else {
-    add_bias<T, kRows>(static_cast<const T*>(p.bias.data) + bias, keys, pairs, seen, scores);
+    add_bias<T, kRows>(p, pairs, seen, scores);
   }
 }
 

@@ -15,12 +15,13 @@ struct SoftmaxRows {
 
   __device__ __forceinline__ void load(const Backward<float>& s, int b, int h, int at, int query) {
     const Problem<float>& p = s.p;
-    const bool present = query < p.queries;
     const std::int64_t row = (b * p.heads + h) * p.queries + query;
-    const float base = present ? s.state[row] : 0.0f;
+    const float* const maximum = static_cast<const float*>(s.state.data) + row;
+    const bool present = query < p.queries;
+    const float base = present ? maximum[0] : 0.0f;
     offset[at] = base == -math::from_bits(0x7f800000u) ? 0.0f : -base * kLog2E;
-    inverse[at] = present ? s.state[p.batch * p.heads * p.queries + row] : 0.0f;
-    inner[at] = present ? s.inner[row] : 0.0f;
+    inverse[at] = present ? maximum[p.batch * p.heads * p.queries] : 0.0f;
+    inner[at] = present ? static_cast<const float*>(s.inner.data)[row] : 0.0f;
   }
 };
 template <>
@@ -47,17 +48,17 @@ __device__ __forceinline__ void pair_gradients(const Problem<float>& p, const So
 
 // What both kernels do with 16 columns of a tile: `own` and `own_values` are the warp's rows, `tile` and `tile_values`
 // the other side's. scores becomes weights as they meet dO, upstream dS.
-template <class T, int kWidth, class Phi, int kRows, bool kKeysDown, int kCount, class Operand, class OperandValues>
-__device__ __forceinline__ void recompute(const Problem<float>& p, const SampleMasks& masks, std::int64_t bias,
-                                          const Pairs<kKeysDown>& pairs, bool partial,
-                                          const SoftmaxRows<kCount>& softmax, const Operand& own,
-                                          const unsigned char* tile, const OperandValues& own_values,
+template <class T, int kWidth, class Phi, int kRows, bool kKeysDown, int kCount, int kKept, int kKeptValues>
+__device__ __forceinline__ void recompute(const Problem<float>& p, const Pairs<kKeysDown>& pairs, bool partial,
+                                          const SoftmaxRows<kCount>& softmax, const Operand<kRows, kWidth, kKept>& own,
+                                          const unsigned char* tile,
+                                          const Operand<kRows, kWidth, kKeptValues>& own_values,
                                           const unsigned char* tile_values, int step, Scores<kRows>& scores,
                                           Scores<kRows>& upstream) {
   multiply_rows<T, kWidth, kRows>(own, tile, step, scores);
   multiply_rows<T, kWidth, kRows>(own_values, tile_values, step, upstream);
-  const std::uint32_t seen = partial ? visible_pairs<kRows>(masks, pairs) : ~0u;
-  scale_scores<T, kRows>(p, bias, pairs, seen, scores);
+  const std::uint32_t seen = partial ? visible_pairs<kRows>(p, pairs) : ~0u;
+  scale_scores<T, kRows>(p, pairs, seen, scores);
   const bool drops = p.dropout.threshold != 0;
   const std::uint32_t kept = drops ? kept_pairs<kRows>(p, pairs) : ~0u;
   if (drops) drop<kRows>(p, kept, upstream);
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
-  OperandInRegisters<kRows, kWidth> q, grad;
+  Operand<kRows, kWidth, kWidth / 16> q, grad;
   q.load(own, warp_of_thread() * 16 * kRows);
   grad.load(own_grad, warp_of_thread() * 16 * kRows);
   SoftmaxRows<kSoftmax ? 2 * kRows : 0> softmax;
@@ -106,8 +107,6 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   Sums<kRows, kWidth> sums = {};
   const bool idle = first >= shape.queries;
   const bool checked = p.has_masks() || first + 16 * kRows > shape.queries;
-  const SampleMasks masks(p, b);
-  const std::int64_t bias = p.bias.present() ? bias_row(p, b, h, 0) : 0;
   int stage = 0;
   for (int key = 0; key < shape.keys; key += kTokens, stage ^= 1) {
     if (key + kTokens < shape.keys) copy_tile(key + kTokens, stage ^ 1);
@@ -118,8 +117,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
     for (int step = 0; step < steps; step += kStep) {
       const Pairs<false> pairs{b, h, first + lane_of_thread() / 4, key + step + lane_of_thread() % 4 * 2};
       Scores<kRows> scores, upstream;
-      recompute<T, kWidth, Phi>(p, masks, bias, pairs, checked || step + kStep > steps, softmax, q, keys, grad, values,
-                                step, scores, upstream);
+      recompute<T, kWidth, Phi>(p, pairs, checked || step + kStep > steps, softmax, q, keys, grad, values, step, scores,
+                                upstream);
       Weights<kRows> weights;
       round_scores<T, kRows>(upstream, weights);
       add_product<T, kWidth, kRows>(weights, keys, step, sums);
@@ -159,15 +158,13 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
-  OperandInRegisters<kRows, kWidth> k;
-  std::conditional_t<(kRows * kWidth < 128), OperandInRegisters<kRows, kWidth>, OperandInShared<kRows, kWidth>> v;
+  Operand<kRows, kWidth, (kWidth == 128 ? 7 : kWidth / 16)> k;
+  Operand<kRows, kWidth, (kRows * kWidth < 128 ? kWidth / 16 : 0)> v;
   k.load(own, warp_of_thread() * 16 * kRows);
   v.load(own_values, warp_of_thread() * 16 * kRows);
   Sums<kRows, kWidth> sums_k = {}, sums_v = {};
   const bool idle = first >= shape.keys;
   const bool checked = p.has_masks() || first + 16 * kRows > shape.keys;
-  const SampleMasks masks(p, b);
-  const std::int64_t bias = p.bias.present() ? bias_row(p, b, h, 0) : 0;
   int stage = 0;
   for (int query = 0; query < shape.queries; query += kTokens, stage ^= 1) {
     if (query + kTokens < shape.queries) copy_tile(query + kTokens, stage ^ 1);
@@ -183,8 +180,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
         for (int c = 0; c < 4; ++c) softmax.load(s, b, h, c, pairs.col_of(c / 2, c % 2));
       }
       Scores<kRows> scores, upstream;
-      recompute<T, kWidth, Phi>(p, masks, bias, pairs, checked || step + kStep > steps, softmax, k, queries, v, grads,
-                                step, scores, upstream);
+      recompute<T, kWidth, Phi>(p, pairs, checked || step + kStep > steps, softmax, k, queries, v, grads, step, scores,
+                                upstream);
       Weights<kRows> weights;
       if (dv.present()) {
         round_scores<T, kRows>(scores, weights);

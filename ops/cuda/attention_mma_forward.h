@@ -12,24 +12,23 @@ namespace polygrad::cuda::attention {
 template <int kRows>
 struct OnlineRows {
   static constexpr float kSlack = 4;
-  float base[2 * kRows], sum[2 * kRows];  // sum: of this thread's columns
+  float base[2 * kRows], largest[2 * kRows], sum[2 * kRows];  // largest and sum: of this thread's columns
   __device__ __forceinline__ OnlineRows() {
 #pragma unroll
-    for (int r = 0; r < 2 * kRows; ++r) base[r] = -math::from_bits(0x7f800000u), sum[r] = 0;
+    for (int r = 0; r < 2 * kRows; ++r) base[r] = largest[r] = -math::from_bits(0x7f800000u), sum[r] = 0;
   }
 
   // From scores, -infinity where hidden, to weights.
   template <int kWidth>
   __device__ __forceinline__ void take(Scores<kRows>& scores, Sums<kRows, kWidth>& results) {
-    float largest[2 * kRows];
     bool grown = false;
 #pragma unroll
     for (int r = 0; r < 2 * kRows; ++r) {
       const float *const left = &scores[r / 2][0][r % 2 * 2], *const right = &scores[r / 2][1][r % 2 * 2];
-      largest[r] = larger(larger(left[0], left[1]), larger(right[0], right[1]));
+      largest[r] = larger(largest[r], larger(larger(left[0], left[1]), larger(right[0], right[1])));
       grown |= largest[r] > base[r] + kSlack;
     }
-    if (__any_sync(kAllLanes, grown)) rise<kWidth>(largest, results);
+    if (__any_sync(kAllLanes, grown)) rise<kWidth>(results);
 #pragma unroll
     for (int r = 0; r < 2 * kRows; ++r) {
       const float offset = base[r] == -math::from_bits(0x7f800000u) ? 0.0f : -base[r] * kLog2E;
@@ -41,22 +40,30 @@ struct OnlineRows {
       }
     }
   }
-  // The inverse of the row's sum; 0 for a row that sees nothing. All lanes call it.
-  __device__ __forceinline__ float inverse(int r) const {
+  // What the results of row r are multiplied by in the end; 0 for a row that sees nothing. *maximum and *inverse are
+  // the state that the backward reads. All lanes call it.
+  __device__ __forceinline__ float finish(int r, float* maximum, float* inverse) const {
     float all = sum[r] + __shfl_xor_sync(kAllLanes, sum[r], 1);
     all += __shfl_xor_sync(kAllLanes, all, 2);
-    return all == 0 ? 0.0f : 1 / all;
+    *maximum = largest_of_row(r);
+    const float factor = all == 0 ? 0.0f : 1 / all;
+    *inverse = all == 0 ? 0.0f : factor * mma::exp2((*maximum - base[r]) * kLog2E);
+    return factor;
   }
 
  private:
   static __device__ __forceinline__ float larger(float a, float b) { return b > a ? b : a; }
 
+  __device__ __forceinline__ float largest_of_row(int r) const {
+    const float two = larger(largest[r], __shfl_xor_sync(kAllLanes, largest[r], 1));
+    return larger(two, __shfl_xor_sync(kAllLanes, two, 2));
+  }
+
   template <int kWidth>
-  __device__ __forceinline__ void rise(float (&largest)[2 * kRows], Sums<kRows, kWidth>& results) {
+  __device__ __forceinline__ void rise(Sums<kRows, kWidth>& results) {
 #pragma unroll
     for (int r = 0; r < 2 * kRows; ++r) {
-      float top = larger(largest[r], __shfl_xor_sync(kAllLanes, largest[r], 1));
-      top = larger(top, __shfl_xor_sync(kAllLanes, top, 2));
+      float top = largest_of_row(r);
       if (!(top > base[r] + kSlack)) top = base[r];
       // The first time there is nothing to scale; and infinity less itself would be NaN.
       const float factor = top == base[r] ? 1.0f : mma::exp2((base[r] - top) * kLog2E);
@@ -71,11 +78,17 @@ struct OnlineRows {
   }
 };
 
+// How many sixteens of q's columns stay in registers: as many as leave room for another block beside, or at least for
+// all else.
+template <int kWidth, bool kSoftmax>
+inline constexpr int kKeptQueries = kWidth == 128  ? (kSoftmax ? 5 : 6)
+                                    : kWidth == 64 ? (kSoftmax ? 3 : 4)
+                                                   : kWidth / 16;
+
 // Shared memory: the block's queries, and two tiles of keys and of values.
 template <class T, int kWidth, class Phi>
 __global__ void __launch_bounds__(kMostWarps* kWarp)
-    forward_kernel(const __grid_constant__ Problem<float> p, WrittenHeads<float> out, Output<float> state,
-                   Alignment wide) {
+    forward_kernel(const __grid_constant__ Problem<float> p, WrittenHeads<float> out, float* state, Alignment wide) {
   constexpr int kRows = kRowBlocks<Kernel::forward, kWidth>;
   constexpr bool kSoftmax = std::is_same_v<Phi, Softmax>;
   const Shape shape(p);
@@ -94,14 +107,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
-  OperandInRegisters<kRows, kWidth> q;
+  Operand<kRows, kWidth, kKeptQueries<kWidth, kSoftmax>> q;
   q.load(own, warp_of_thread() * 16 * kRows);
   Sums<kRows, kWidth> sums = {};
   OnlineRows<kRows> online;
   const bool idle = first >= shape.queries;
   const bool checked = p.has_masks() || first + 16 * kRows > shape.queries;
-  const SampleMasks masks(p, b);
-  const std::int64_t bias = p.bias.present() ? bias_row(p, b, h, 0) : 0;
   int stage = 0;
   for (int key = 0; key < shape.keys; key += kTokens, stage ^= 1) {
     if (key + kTokens < shape.keys) copy_tile(key + kTokens, stage ^ 1);
@@ -114,8 +125,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       multiply_rows<T, kWidth, kRows>(q, keys, step, s);
       const Pairs<false> pairs{b, h, first + lane_of_thread() / 4, key + step + lane_of_thread() % 4 * 2};
       const bool partial = checked || step + kStep > steps;
-      const std::uint32_t seen = partial ? visible_pairs<kRows>(masks, pairs) : ~0u;
-      scale_scores<T, kRows>(p, bias, pairs, seen, s);
+      const std::uint32_t seen = partial ? visible_pairs<kRows>(p, pairs) : ~0u;
+      scale_scores<T, kRows>(p, pairs, seen, s);
       if constexpr (kSoftmax) {
         if (partial) set_hidden<kRows>(seen, -math::from_bits(0x7f800000u), s);
         online.template take<kWidth>(s, sums);
@@ -138,11 +149,15 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   float factor[2 * kRows];
 #pragma unroll
   for (int r = 0; r < 2 * kRows; ++r) {
-    factor[r] = kSoftmax ? online.inverse(r) : 1.0f;
-    const std::int64_t i = first + 8 * r + lane_of_thread() / 4, at = (b * p.heads + h) * p.queries + i;
-    if (kSoftmax && state.present() && i < shape.queries && lane_of_thread() % 4 == 0) {
-      state.write(at, online.base[r]);
-      state.write(p.batch * p.heads * p.queries + at, factor[r]);
+    factor[r] = 1;
+    if constexpr (kSoftmax) {
+      float maximum, inverse;
+      factor[r] = online.finish(r, &maximum, &inverse);
+      const int i = first + 8 * r + lane_of_thread() / 4;
+      if (state == nullptr || i >= shape.queries || lane_of_thread() % 4 != 0) continue;
+      float* const row = state + (b * p.heads + h) * p.queries + i;
+      row[0] = maximum;
+      row[p.batch * p.heads * p.queries] = inverse;
     }
   }
   write_sums<T, kWidth, kRows>(out, out.at(b, h), first, shape.queries, shape.width, wide.stores, sums, factor);
@@ -157,7 +172,7 @@ struct ForwardOf {
       constexpr int kRows = 16 * kRowBlocks<Kernel::forward, kWidth>;
       const int warps = warps_for(p.queries, kRows);
       launch_rows("attention", p, p.queries, warps, kRows, Tile<kWidth>::bytes(warps * kRows + 4 * kTokens),
-                  forward_kernel<T, kWidth, Phi>, p, WrittenHeads<float>(out), Output<float>(state),
+                  forward_kernel<T, kWidth, Phi>, p, WrittenHeads<float>(out), state.as<float>(),
                   alignment_of({problem.q, problem.k, problem.v}, {out}));
     }
     static constexpr auto kEntry = &start;

@@ -20,7 +20,7 @@ inline bool has_tensor_core_kernels(const AttentionProblem& problem) {
   return (dtype == DType::bf16 || dtype == DType::f16) && width % 8 == 0 && width <= kWidths[3];
 }
 
-// The four entries, one for each of the dtypes: attention_mma_*.cu. They write what is present.
+// The entries, one for each of the dtypes: attention_mma_*.cu. The state, where there is one, is f32.
 template <class T>
 void mma_forward(const AttentionProblem& problem, const TensorRef& out, const TensorRef& state);
 // Both take inner as inner_products() gives it.

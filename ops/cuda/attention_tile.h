@@ -91,6 +91,11 @@ __device__ __forceinline__ int lane_of_thread() { return static_cast<int>(thread
 // --- one pair of a query and a key
 // --------------------------------------------------------------------------------------
 
+// b % groups. A division of 64 bits would be a call.
+__device__ __forceinline__ std::int64_t group_of(std::int64_t b, std::int64_t groups) {
+  return static_cast<std::uint32_t>(b) % static_cast<std::uint32_t>(groups);
+}
+
 // The masks of a sample.
 struct SampleMasks {
   std::int64_t queries, keys;
@@ -102,7 +107,7 @@ struct SampleMasks {
         keys(p.keys),
         query_mask(p.query_mask == nullptr ? nullptr : p.query_mask + b * p.queries),
         key_mask(p.key_mask == nullptr ? nullptr : p.key_mask + b * p.keys),
-        regions(p.regions == nullptr ? nullptr : p.regions + b % p.region_groups * p.keys) {}
+        regions(p.regions == nullptr ? nullptr : p.regions + group_of(b, p.region_groups) * p.keys) {}
 
   // Whether the query, or the key, exists and no mask of its own hides it.
   __device__ __forceinline__ bool query(std::int64_t i) const {
@@ -122,7 +127,7 @@ __device__ __forceinline__ bool visible(const Problem<C>& p, std::int64_t b, std
 // Where the bias of a query begins; keys follow.
 template <class C>
 __device__ __forceinline__ std::int64_t bias_row(const Problem<C>& p, std::int64_t b, std::int64_t h, std::int64_t i) {
-  return ((b % p.bias_groups * p.heads + h) * p.queries + i) * p.keys;
+  return ((group_of(b, p.bias_groups) * p.heads + h) * p.queries + i) * p.keys;
 }
 // The score of an existing pair from its product.
 template <class C>
