@@ -36,6 +36,9 @@ struct DeviceMemory {
   // As engine/capture.h has it: the graph, and its start.
   std::shared_ptr<void> (*capture)(int device, const std::function<void()>& work);
   void (*replay)(int device, const std::shared_ptr<void>& graph);
+  // A point in the calling thread's work there, and the seconds between two of them, for which it waits.
+  std::shared_ptr<void> (*mark)(int device);
+  double (*seconds_between)(const std::shared_ptr<void>& earlier, const std::shared_ptr<void>& later);
   // Waits for all that the calling thread has started there.
   void (*synchronize)(int device);
 };

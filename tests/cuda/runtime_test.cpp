@@ -12,9 +12,13 @@
 #include "engine/factory.h"
 #include "engine/generator.h"
 #include "engine/memory.h"
+#include "engine/moment.h"
 #include "engine/prefetch.h"
 #include "engine/testing.h"
 #include "tests/cuda/gpu.h"
+#if defined(POLYGRAD_HOST_CUDA)
+#include "tests/cuda/host/host_cuda.h"
+#endif
 
 using namespace polygrad;
 using polygrad::testing::gpu;
@@ -236,6 +240,30 @@ TEST_CASE("a prefetched tensor is there when it is used, and its memory is taken
   CHECK(numbers(next.get()) == std::vector<double>(3000, 5));
   CHECK(Prefetch(full({2}, 1), Device::cpu()).get().to_vector<float>() == std::vector<float>{1, 1});
   CHECK_FALSE(Prefetch().get().defined());
+}
+
+TEST_CASE("moments: what lies between two of them takes time on the device, and making one doesn't wait") {
+  POLYGRAD_NEEDS_GPU();
+  Tensor x = ones({64, 64}, {.device = gpu()});
+#if defined(POLYGRAD_HOST_CUDA)
+  const std::uint64_t waits = host_cuda::counts().waits;
+#endif
+  const Moment first(gpu());
+  for (int i = 0; i < 20; ++i) x.fill_(i);
+  const Moment second(gpu());
+  x.fill_(0);
+  const Moment third(gpu());
+#if defined(POLYGRAD_HOST_CUDA)
+  CHECK(host_cuda::counts().waits == waits);
+#endif
+  const double twenty = second.seconds_since(first), all = third.seconds_since(first);
+  CHECK(twenty > 0);
+  CHECK(all >= twenty);
+  CHECK(all < 60);
+  CHECK(first.seconds_since(third) == doctest::Approx(-all));
+  CHECK_THROWS_AS(second.seconds_since(Moment(Device::cpu())), DeviceError);
+  CHECK(device_name(gpu()) != "");
+  CHECK(device_name(Device::cpu()) == "the CPU");
 }
 
 TEST_CASE("fresh memory is poisoned where a test asks for it") {

@@ -227,12 +227,20 @@ Context* find_context(int device) { return thread_contexts.of_device[device]; }
 
 // --- events ---------------------------------------------------------------------------------------------------------
 
-Event::Event() { check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+Event::Event(Kind kind) {
+  check(cudaEventCreateWithFlags(&handle_, kind == Kind::time ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+}
 Event::~Event() { cudaEventDestroy(handle_); }
 void Event::record(const Stream& stream) { check(cudaEventRecord(handle_, stream.handle), "cudaEventRecord"); }
 void Event::wait_in(const Stream& stream) const {
   check(cudaStreamWaitEvent(stream.handle, handle_, 0), "cudaStreamWaitEvent");
 }
 void Event::wait() const { check(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
+double Event::seconds_since(const Event& earlier) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, earlier.handle_, handle_), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
 
 }  // namespace polygrad::cuda

@@ -114,13 +114,16 @@ class CopyStreamGuard {
 // A point in a stream, for others to wait for.
 class Event {
  public:
-  Event();  // of the selected device
+  enum class Kind { order, time };
+  explicit Event(Kind kind = Kind::order);  // of the selected device; only those of kind time know when they came
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(const Stream& stream);
   void wait_in(const Stream& stream) const;  // the stream waits, the host doesn't
   void wait() const;                         // the host waits
+  // Both are of kind time, and have come.
+  double seconds_since(const Event& earlier) const;
 
  private:
   cudaEvent_t handle_ = nullptr;

@@ -259,6 +259,20 @@ void replay(int device, const std::shared_ptr<void>& graph) {
   static_cast<const Graph*>(graph.get())->launch();
 }
 
+std::shared_ptr<void> mark(int device) {
+  select(device);
+  auto marker = std::make_shared<Event>(Event::Kind::time);
+  marker->record(context().stream());
+  return marker;
+}
+
+double seconds_between(const std::shared_ptr<void>& earlier, const std::shared_ptr<void>& later) {
+  const Event &from = *static_cast<const Event*>(earlier.get()), &to = *static_cast<const Event*>(later.get());
+  from.wait();
+  to.wait();
+  return to.seconds_since(from);
+}
+
 void synchronize(int device) {
   if (Context* context = find_context(device)) context->synchronize();
 }
@@ -278,6 +292,8 @@ constexpr DeviceMemory kMemory = {
     .await = await,
     .capture = capture,
     .replay = replay,
+    .mark = mark,
+    .seconds_between = seconds_between,
     .synchronize = synchronize,
 };
 

@@ -7,8 +7,11 @@
 // a segmentation fault, as does a kernel that leaves its memory at the end, and whoever uses memory that was freed.
 #include <sys/mman.h>
 
+#include <chrono>
+#include <cmath>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <unordered_map>
@@ -31,7 +34,8 @@ Counts& counts() {
 
 struct EventState {
   StreamState* stream = nullptr;
-  std::uint64_t ticket = 0;  // of the stream's list, up to which it must have run
+  std::uint64_t ticket = 0;      // of the stream's list, up to which it must have run
+  std::shared_ptr<double> time;  // seconds; NaN until the stream came by. Null: not asked for
 };
 
 struct Task {
@@ -196,6 +200,8 @@ const char* cudaGetErrorName(cudaError_t status) {
       return "cudaErrorNoKernelImageForDevice";
     case cudaErrorUnsupportedPtxVersion:
       return "cudaErrorUnsupportedPtxVersion";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
@@ -322,14 +328,21 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (event->stream == nullptr || event->stream == stream) return cudaSuccess;
   return give(stream, [other = event->stream, ticket = event->ticket] { run_until(*other, ticket); });
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new EventState;
+  if ((flags & cudaEventDisableTiming) == 0) (*event)->time = std::make_shared<double>(NAN);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   if (stream->capturing != nullptr) return remember(cudaErrorStreamCaptureUnsupported);
   event->stream = stream;
+  if (event->time) {
+    *event->time = NAN;
+    give(stream, [time = event->time] {
+      *time = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    });
+  }
   event->ticket = stream->given;
   return cudaSuccess;
 }
@@ -338,6 +351,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++counts().waits;
   if (event->stream != nullptr) run_until(*event->stream, event->ticket);
   return status_now();
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t earlier, cudaEvent_t later) {
+  const std::lock_guard lock(mutex);
+  if (!earlier->time || !later->time) return remember(cudaErrorInvalidValue);
+  if (std::isnan(*earlier->time) || std::isnan(*later->time)) return remember(cudaErrorNotReady);
+  *milliseconds = static_cast<float>(1e3 * (*later->time - *earlier->time));
+  return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
