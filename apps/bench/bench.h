@@ -2,18 +2,24 @@
 //
 // Where this stands: main.cpp parses the command line into these options; each benchmark is one file. All of them
 // measure against the same ceiling (ceiling.h), in turns with it, so that a ratio holds on a noisy machine.
-// Read next: ceiling.h, gemm.cpp (the shortest), vit_step.cpp (the whole training step).
+// On a GPU the ceiling, and the way of taking times, are those of
+// gpu.h. Read next: ceiling.h, gemm.cpp (the shortest), vit_step.cpp (the whole training step).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "engine/device.h"
+
 namespace polygrad::bench {
 
 struct Common {
   int pairs = 11;      // measurements of the subject, each beside one of the ceiling; kTurns: see measure_pairs
   bool quiet = false;  // nothing on stderr
+  Device device;       // gemm, attention, vit_step and op run on a GPU too
+  std::int64_t ceiling = 8192;  // of a GPU: its ceiling is the product of two matrices of this size
+  bool on_gpu() const { return device.type == DeviceType::cuda; }
 };
 
 struct GemmOptions {
@@ -24,9 +30,10 @@ struct GemmOptions {
 std::string run_gemm(const GemmOptions& options, const Common& common);
 
 struct AttentionOptions {
-  std::string phi = "x3", path = "auto", scale = "auto";
+  std::string phi = "x3", path = "auto", scale = "auto", precision = "f32";
   std::int64_t batch = 4, heads = 2, tokens = 4096, head_dim = 32;
   std::vector<std::int64_t> lengths;  // of the batch's rows: the rest is padding, under masks
+  bool forward_only = false;          // without a gradient
 };
 std::string run_attention(const AttentionOptions& options, const Common& common);
 

@@ -67,7 +67,7 @@ struct Pair {
   double ratio() const { return gflops / ceiling; }
 };
 
-Pair measure_pair(const Ceiling& ceiling, double flops, double slice, const std::function<double()>& subject) {
+Pair measure_pair(const Limit& ceiling, double flops, double slice, const std::function<double()>& subject) {
   // The ceiling is measured on both sides of the subject, since the machine's speed drifts meanwhile.
   const double before = ceiling.measure(slice / 2);
   double spent = 0;
@@ -94,7 +94,7 @@ void tell(std::size_t turn, const Pair& pair) {
 
 }  // namespace
 
-Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject) {
+Paired measure_pairs(const Limit& ceiling, double flops, int pairs, const std::function<double()>& subject) {
   const double once = subject();
   const double slice = std::clamp(once / 4, 0.1, 1.0);  // seconds that the ceiling takes in a pair
   std::vector<double> times, rates, ceilings, ratios;

@@ -3,7 +3,7 @@
 // A product of two 2048 x 2048 matrices (f32), on as many threads as the subject, by the fastest provider of the build:
 // each thread multiplies a slab of rows in one call, without any of our own planning. On a shared machine the speed
 // changes from second to second; so each measurement of a subject stands beside one of the ceiling, and the ratio that
-// is reported is the median of the paired ratios.
+// is reported is the median of the paired ratios. A GPU has a ceiling of its own (gpu.h).
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,19 @@ namespace polygrad::bench {
 double seconds();
 double median(std::vector<double> values);
 
-class Ceiling {
+// What a subject is measured against.
+class Limit {
+ public:
+  virtual ~Limit() = default;
+  // The rate of the products that fill about this many seconds (at least one), GFLOP/s.
+  virtual double measure(double target_seconds) const = 0;
+};
+
+class Ceiling : public Limit {
  public:
   // Allocates the matrices, and finds the faster provider by trying each.
   Ceiling();
-  // The rate of the products that fill about this many seconds (at least one), GFLOP/s.
-  double measure(double target_seconds) const;
+  double measure(double target_seconds) const override;
 
  private:
   double product() const;  // seconds
@@ -50,6 +57,6 @@ constexpr int kTurns = 0;
 // kTurns: programs take turns (make bench). A JSON line on stdout says that this one is ready; each line of stdin asks
 // for one pair, whose numbers go to stdout as a line; at the end of stdin, or a line "end", the medians are taken.
 // Throws ValueError where no turn came.
-Paired measure_pairs(const Ceiling& ceiling, double flops, int pairs, const std::function<double()>& subject);
+Paired measure_pairs(const Limit& ceiling, double flops, int pairs, const std::function<double()>& subject);
 
 }  // namespace polygrad::bench

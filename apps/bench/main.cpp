@@ -52,7 +52,7 @@ void add_gemm(CLI::App& app, CommandLine& line) {
   sub->add_option("--n", line.gemm.n, "columns of the result")->capture_default_str()->group(kShape);
   sub->add_flag("--trans-a", line.gemm.trans_a, "the first factor lies transposed in memory")->group(kShape);
   sub->add_flag("--trans-b", line.gemm.trans_b, "the second factor lies transposed in memory")->group(kShape);
-  sub->add_option("--dtype", line.gemm.dtype, "f32, bf16")->capture_default_str()->group(kHow);
+  sub->add_option("--dtype", line.gemm.dtype, "f32, bf16; on a GPU f16 too")->capture_default_str()->group(kHow);
 }
 
 void add_attention(CLI::App& app, CommandLine& line) {
@@ -68,6 +68,8 @@ void add_attention(CLI::App& app, CommandLine& line) {
   sub->add_option("--phi", options.phi, activation_names())->capture_default_str()->group(kHow);
   sub->add_option("--scale", options.scale, "divisor: a number, sqrt_n, n, auto")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "auto tiled linear materialised")->capture_default_str()->group(kHow);
+  sub->add_option("--precision", options.precision, "f32, bf16; on a GPU f16 too")->capture_default_str()->group(kHow);
+  sub->add_flag("--forward-only", options.forward_only, "without a gradient")->group(kHow);
 }
 
 void add_vit_step(CLI::App& app, CommandLine& line) {
@@ -81,7 +83,7 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--phi", options.phi, "attention.phi")->capture_default_str()->group(kHow);
   sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
-  sub->add_option("--precision", options.precision, "f32, bf16")->capture_default_str()->group(kHow);
+  sub->add_option("--precision", options.precision, "f32, bf16; on a GPU f16 too")->capture_default_str()->group(kHow);
   sub->add_flag("--profile", options.profile, "where the time goes, by op and by module, on stderr")->group(kMachine);
   sub->add_flag("!--no-shortcuts", options.shortcuts,
                 "compute the last block for all tokens, not the class token alone")
@@ -140,26 +142,34 @@ void set_log_level(const std::string& name) {
   });
 }
 
-void choose_device(const std::string& name) {
-  if (name == "auto") return;
+// Throws DeviceError where it can't be used, ValueError where `only_cpu` names what doesn't run there.
+Device choose_device(const std::string& name, const char* only_cpu) {
+  if (name == "auto") return Device::cpu();
   const Device device = parse_device(name);
   check_device(device);
-  if (device.type != DeviceType::cpu) {
-    throw DeviceError(format("[device] --device {}: the benchmarks run on the CPU; expected auto or cpu", name));
+  if (device.type != DeviceType::cpu && only_cpu != nullptr) {
+    throw ValueError(format("[{}] --device {}: runs on the CPU; expected auto or cpu", only_cpu, name));
   }
+  return device;
 }
 
 int run(int argc, char** argv) {
   CommandLine line;
   CLI::App app{
       "Measures polygrad: one JSON line on stdout for each measurement, text for people on stderr.\n"
-      "Ratios are against a 2048 x 2048 x 2048 product, measured in turns with the subject.",
+      "Ratios are against a 2048 x 2048 x 2048 product, measured in turns with the subject; on a GPU against a larger "
+      "one\n"
+      "in the subject's precision.",
       "polygrad_bench"};
   app.set_version_flag("--version", [] { return version_text("polygrad_bench"); });
   app.add_option("--threads", line.threads, "threads (default: the machine's, or the container's quota)")
       ->check(CLI::Range(1, 1024))
       ->group(kMachine);
-  app.add_option("--device", line.device, "auto, cpu, cuda:0")->capture_default_str()->group(kMachine);
+  app.add_option("--device", line.device, "auto (the CPU), cpu, cuda:0")->capture_default_str()->group(kMachine);
+  app.add_option("--ceiling", line.common.ceiling, "of a GPU: rows of the square matrices of its ceiling")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->group(kMachine);
   app.add_flag("--quiet", line.common.quiet, "no text on stderr but errors")->group(kMachine);
   app.add_option("--log-level", line.log_level, "debug, info, warning, error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
@@ -181,7 +191,9 @@ int run(int argc, char** argv) {
     return static_cast<int>(ExitCode::usage);
   }
   set_log_level(line.log_level);
-  choose_device(line.device);
+  line.common.device = choose_device(line.device, app.got_subcommand("ladder")   ? "ladder"
+                                                  : app.got_subcommand("loader") ? "loader"
+                                                                                 : nullptr);
   if (line.threads > 0) set_num_threads(line.threads);
   std::vector<std::string> lines;
   if (app.got_subcommand("gemm")) lines = {run_gemm(line.gemm, line.common)};

@@ -33,10 +33,10 @@ bool reset_peak() {
 
 double peak_resident_mib() { return status_mib("VmHWM"); }
 
-SystemRequests system_requests() {
+SystemRequests system_requests(Device device) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {usage.ru_minflt, static_cast<std::int64_t>(memory_stats().fresh_allocations)};
+  return {usage.ru_minflt, static_cast<std::int64_t>(memory_stats(device).fresh_allocations)};
 }
 
 PeakMemory::PeakMemory() {

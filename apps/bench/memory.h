@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "engine/device.h"
+
 namespace polygrad::bench {
 
 // The process's peak resident size since its start (or the last PeakMemory), MiB.
@@ -13,9 +15,9 @@ double peak_resident_mib();
 // What a piece of work asked of the system: differences of two of these.
 struct SystemRequests {
   std::int64_t page_faults = 0;       // minor ones, of the whole process: pages touched for the first time
-  std::int64_t allocator_misses = 0;  // allocations that the cache of engine/memory.h could not serve
+  std::int64_t allocator_misses = 0;  // allocations that the device's cache of engine/memory.h could not serve
 };
-SystemRequests system_requests();
+SystemRequests system_requests(Device device = {});
 
 // Watches the growth of the resident size from its construction on. The kernel's own peak counter is reset where it can
 // be (/proc/self/clear_refs); elsewhere a thread looks at the size every half millisecond.

@@ -1,10 +1,11 @@
 // polygrad_bench op: the time of an op's forward and backward for each element of its input, beside a memory copy's.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "apps/bench/bench.h"
-#include "apps/bench/ceiling.h"
+#include "apps/bench/gpu.h"
 #include "apps/bench/op_subjects.h"
 #include "apps/bench/report.h"
 #include "engine/autograd.h"
@@ -34,9 +35,36 @@ Shape parse_shape(const std::string& text) {
   return shape;
 }
 
-// The ceiling of ops that move memory: a copy of as many bytes as the subject's tensor has, on all threads. In pieces
+// The inverse: "8224x768".
+std::string shape_text(const Shape& shape) {
+  std::string text;
+  for (const std::int64_t size : shape.vec()) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text;
+}
+
+// The ceiling of ops that move memory.
+class CopyLimit {
+ public:
+  virtual ~CopyLimit() = default;
+  // Bytes read and written in a second, of the copies that fill about so many seconds.
+  virtual double measure(double target_seconds) = 0;
+};
+
+// On a GPU: the library's own copy, which has no arithmetic.
+class GpuCopy : public CopyLimit {
+ public:
+  GpuCopy(const Tensor& like)
+      : from_(ones_like(like)), to_(zeros_like(like)), batches_(like.device(), [this] { to_.copy_(from_); }) {}
+  double measure(double) override { return 2.0 * sizeof(float) * static_cast<double>(from_.numel()) / batches_(); }
+
+ private:
+  Tensor from_, to_;
+  Batches batches_;
+};
+
+// On the CPU: a copy of as many bytes as the subject's tensor has, on all threads. In pieces
 // of which size is found by trying: the C library writes large pieces past the caches, which pays for some sizes only.
-class MemoryCopy {
+class MemoryCopy : public CopyLimit {
  public:
   explicit MemoryCopy(std::int64_t floats) : floats_(floats), from_(ones({floats})), to_(zeros({floats})) {
     double best = 0;
@@ -51,8 +79,7 @@ class MemoryCopy {
     piece_ = chosen;
   }
 
-  // Bytes read and written in a second.
-  double measure(double target_seconds) {
+  double measure(double target_seconds) override {
     const float* from = from_.data<float>();
     float* to = to_.data<float>();
     double spent = 0;
@@ -80,7 +107,7 @@ struct OpTime {
   double copy_share = 0;   // of the copy's bandwidth: median of the pairs
 };
 
-OpTime measure_op(MemoryCopy& copy, double bytes, int pairs, const std::function<double()>& run) {
+OpTime measure_op(CopyLimit& copy, double bytes, int pairs, const std::function<double()>& run) {
   constexpr double kSlice = 0.02;  // seconds, of the copies and at least of the runs of a pair
   run();
   copy.measure(0);
@@ -103,38 +130,58 @@ OpTime measure_op(MemoryCopy& copy, double bytes, int pairs, const std::function
 }
 
 std::string measure_subject(const OpSubject& subject, const OpOptions& options, const Common& common) {
-  const std::string& text = options.shape.empty() ? std::string(subject.shape) : options.shape;
-  const Shape shape = parse_shape(text);
+  Shape shape = parse_shape(options.shape.empty() ? subject.shape : options.shape);
+  // A GPU's caches hold what is large for a CPU.
+  constexpr std::int64_t kGpuFactor = 32;
+  if (options.shape.empty() && common.on_gpu()) shape[0] *= kGpuFactor;
+  const std::string text = shape_text(shape);
   if (shape.dim() < 2 && std::string(subject.name) == "transpose") {
     throw ValueError(format("[op] --shape {}: transpose needs two dimensions", text));
   }
   Generator generator(1);
-  Tensor x = randn(shape, {.requires_grad = true, .generator = &generator});
+  Tensor x = randn(shape, {.device = common.device, .requires_grad = true, .generator = &generator});
   const double elements = static_cast<double>(x.numel()), bytes = sizeof(float) * elements;
   const std::function<Tensor()> run = subject.prepare(x);
-  MemoryCopy copy(x.numel());
+  const std::unique_ptr<CopyLimit> copy = common.on_gpu()
+                                              ? std::unique_ptr<CopyLimit>(std::make_unique<GpuCopy>(x.detach()))
+                                              : std::make_unique<MemoryCopy>(x.numel());
   const int pairs = std::max(1, common.pairs);
+  // `once` adds what counts of a run to the spans: on a GPU of many runs behind each other.
+  Spans spans;
+  const auto measured = [&](const std::function<void()>& once) -> std::function<double()> {
+    if (!common.on_gpu()) {
+      return [&spans, once] {
+        once();
+        return spans.mean();
+      };
+    }
+    return [&spans, batches = Batches(common.device, once)] {
+      batches();
+      return spans.mean();
+    };
+  };
+  const auto look = [&](const Moment& start) { spans.add(start, Moment(common.device)); };
 
-  const OpTime forward = measure_op(copy, subject.forward_tensors * bytes, pairs, [&] {
+  const OpTime forward = measure_op(*copy, subject.forward_tensors * bytes, pairs, measured([&] {
     const NoGradGuard no_grad;
-    const double start = seconds();
+    const Moment start(common.device);
     const Tensor y = run();
-    return seconds() - start;
-  });
+    look(start);
+  }));
   std::optional<OpTime> backward;
   if (subject.backward_tensors > 0) {
     const Tensor gradient = ones_like(run());
-    backward = measure_op(copy, subject.backward_tensors * bytes, pairs, [&] {
+    backward = measure_op(*copy, subject.backward_tensors * bytes, pairs, measured([&] {
       x.zero_grad();
       const Tensor y = run();
-      const double start = seconds();
+      const Moment start(common.device);
       y.backward(gradient);
-      return seconds() - start;
-    });
+      look(start);
+    }));
   }
   std::string said = format("{:<11} {:<18} {:<11} forward {:.3f} ns an element, {:.2f} of a copy", subject.family,
                             subject.name, text, forward.nanoseconds / elements, forward.copy_share);
-  Report report("op");
+  Report report("op", common.device);
   report.add("family", subject.family)
       .add("name", subject.name)
       .add("shape", shape.vec())

@@ -24,9 +24,10 @@ constexpr const char* kTokens = "8224x192";       // of the residual stream
 constexpr const char* kScores = "24672x257";      // of attention, three heads
 constexpr const char* kParameters = "5526x1000";  // as many as ViT-Tiny has
 
-Tensor random(const Shape& shape, std::uint64_t seed) {
+// Where x is.
+Tensor random(const Tensor& x, const Shape& shape, std::uint64_t seed) {
   Generator generator(seed);
-  return randn(shape, {.generator = &generator});
+  return randn(shape, {.device = x.device(), .generator = &generator});
 }
 
 OpSubject unary(const char* name, Tensor (*op)(const Tensor&), double backward_tensors = 3) {
@@ -35,13 +36,9 @@ OpSubject unary(const char* name, Tensor (*op)(const Tensor&), double backward_t
 
 // Whose second argument is a tensor of x's shape without a gradient.
 OpSubject binary(const char* name, Tensor (*op)(const Tensor&, const Tensor&), double backward_tensors) {
-  return {"binary",
-          name,
-          kHidden,
-          3,
-          backward_tensors,
-          [op](const Tensor& x) -> Run {
-            return [=, other = random(x.shape(), 2)] { return op(x, other); }; }};
+  return {"binary", name, kHidden, 3, backward_tensors, [op](const Tensor& x) -> Run {
+            return [=, other = random(x, x.shape(), 2)] { return op(x, other); };
+          }};
 }
 
 std::vector<OpSubject> make_subjects() {
@@ -61,7 +58,7 @@ std::vector<OpSubject> make_subjects() {
       binary("add", add, 2),
       binary("mul", mul, 3),
       {"binary", "add_row", kHidden, 2, 2,
-       [](const Tensor& x) -> Run { return [=, row = random({x.shape().back()}, 2)] { return add(x, row); }; }},
+       [](const Tensor& x) -> Run { return [=, row = random(x, {x.shape().back()}, 2)] { return add(x, row); }; }},
       {"dropout", "dropout", kTokens, 2, 2,
        [](const Tensor& x) -> Run {
          return [=] {
@@ -77,13 +74,14 @@ std::vector<OpSubject> make_subjects() {
          };
        }},
       {"dropout", "residual_add", kTokens, 3, 2,
-       [](const Tensor& x) -> Run { return [=, branch = random(x.shape(), 2)] { return residual_add(x, branch); }; }},
+       [](const Tensor& x) -> Run {
+         return [=, branch = random(x, x.shape(), 2)] { return residual_add(x, branch); };
+       }},
       {"norm", "layer_norm", kTokens, 2, 3,
        [](const Tensor& x) -> Run {
          const Shape row{x.shape().back()};
-         return [=, weight = random(row, 2).set_requires_grad(true), bias = random(row, 3).set_requires_grad(true)] {
-           return layer_norm(x, weight, bias, 1e-6);
-         };
+         return [=, weight = random(x, row, 2).set_requires_grad(true),
+                 bias = random(x, row, 3).set_requires_grad(true)] { return layer_norm(x, weight, bias, 1e-6); };
        }},
       {"softmax", "softmax", kScores, 2, 3, [](const Tensor& x) -> Run { return [=] { return softmax(x, -1); }; }},
       {"softmax", "log_softmax", kScores, 2, 3,
@@ -93,13 +91,13 @@ std::vector<OpSubject> make_subjects() {
          Generator generator(2);
          std::vector<std::int64_t> classes(static_cast<std::size_t>(x.numel() / x.shape().back()));
          for (std::int64_t& one : classes) one = generator.integer(0, x.shape().back());
-         return [=, rows = Tensor::from_vector(classes)] {
+         return [=, rows = Tensor::from_vector(classes).to(x.device())] {
            return cross_entropy(reshape(x, {rows.numel(), x.shape().back()}), rows);
          };
        }},
       {"loss", "cross_entropy_soft", "8224x200", 2, 3,
        [](const Tensor& x) -> Run {
-         return [=, target = softmax(random(x.shape(), 2), -1)] { return cross_entropy_soft(x, target); };
+         return [=, target = softmax(random(x, x.shape(), 2), -1)] { return cross_entropy_soft(x, target); };
        }},
       {"reduce", "sum", kHidden, 1, 1, [](const Tensor& x) -> Run { return [=] { return sum(x); }; }},
       {"reduce", "sum_rows", kHidden, 1, 1, [](const Tensor& x) -> Run { return [=] { return sum(x, {0}); }; }},
@@ -109,7 +107,7 @@ std::vector<OpSubject> make_subjects() {
        [](const Tensor& x) -> Run { return [=] { return transpose(x, -1, -2).contiguous(); }; }},
       {"copy", "cat", kHidden, 2, 2,
        [](const Tensor& x) -> Run {
-         return [=, row = random(slice(x, 0, 0, 1).shape(), 2)] { return cat({row, x}, 0); };
+         return [=, row = random(x, slice(x, 0, 0, 1).shape(), 2)] { return cat({row, x}, 0); };
        }},
       {"patch", "patch_unfold", "128x3x64x64", 2, 2,
        [](const Tensor& x) -> Run { return [=] { return patch_unfold(x, 4, 4); }; }},
@@ -119,13 +117,14 @@ std::vector<OpSubject> make_subjects() {
     list.push_back({"optim_step", name, kParameters, tensors, 0, std::move(prepare)});
   };
   in_place("adamw_step", 7, [](const Tensor& x) -> Run {
-    return [=, p = x.detach().clone(), m = zeros(x.shape()), v = zeros(x.shape()), step = std::int64_t{0}]() mutable {
+    return [=, p = x.detach().clone(), m = zeros(x.shape(), x.options()), v = zeros(x.shape(), x.options()),
+            step = std::int64_t{0}]() mutable {
       adamw_step(p, x.detach(), m, v, {.lr = 1e-4, .step = ++step});
       return Tensor();
     };
   });
   in_place("sgd_step", 5, [](const Tensor& x) -> Run {
-    return [=, p = x.detach().clone(), buffer = zeros(x.shape())] {
+    return [=, p = x.detach().clone(), buffer = zeros(x.shape(), x.options())] {
       sgd_step(p, x.detach(), buffer, {.lr = 1e-4, .momentum = 0.9});
       return Tensor();
     };

@@ -10,9 +10,11 @@
 
 namespace polygrad::bench {
 
-Report::Report(const std::string& bench) : text_("{\"bench\":" + nlohmann::json(bench).dump()) {
-  add("gemm", to_string(gemm_provider()));
+Report::Report(const std::string& bench, Device device) : text_("{\"bench\":" + nlohmann::json(bench).dump()) {
+  const bool gpu = device.type == DeviceType::cuda;
+  add("gemm", gpu ? "cublaslt" : to_string(gemm_provider()));
   add("threads", static_cast<std::int64_t>(num_threads()));
+  if (gpu) add("device", device_name(device));
 }
 
 Report& Report::append(const std::string& key, const std::string& json) {
@@ -37,11 +39,11 @@ Report& Report::add(const Paired& paired) {
   return add("gflops", paired.gflops).add("ceiling_gflops", paired.ceiling_gflops).add("ratio", paired.ratio);
 }
 
-Precision precision_of(const char* flag, const std::string& name) {
+Precision precision_of(const char* flag, const std::string& name, Device device) {
   std::string obstacle;
   try {
     const Precision precision = precision_named(name);
-    obstacle = precision_obstacle(precision);
+    obstacle = precision_obstacle(precision, device);
     if (obstacle.empty()) return precision;
   } catch (const ValueError& error) {
     obstacle = error.what();

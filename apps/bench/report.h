@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "apps/bench/ceiling.h"
+#include "engine/device.h"
 #include "ops/precision.h"
 
 namespace polygrad::bench {
 
-// A line that starts with {"bench": name, "gemm": provider, "threads": n, ...}.
+// A line that starts with {"bench": name, "gemm": provider, "threads": n, ...}; of a GPU: "device": its name, too.
 class Report {
  public:
-  explicit Report(const std::string& bench);
+  explicit Report(const std::string& bench, Device device = {});
   Report& add(const std::string& key, const std::string& value);
   Report& add(const std::string& key, const char* value) { return add(key, std::string(value)); }
   Report& add(const std::string& key, std::int64_t value);
@@ -30,8 +31,8 @@ class Report {
   std::string text_;
 };
 
-// The precision of that name; throws ValueError, naming the flag, for one that can't be had here.
-Precision precision_of(const char* flag, const std::string& name);
+// The precision of that name; throws ValueError, naming the flag, for one that can't be had there.
+Precision precision_of(const char* flag, const std::string& name, Device device = {});
 
 // One line on stderr for people, unless `quiet`.
 void say(bool quiet, const std::string& text);

@@ -2,13 +2,14 @@
 #include <algorithm>
 
 #include "apps/bench/bench.h"
-#include "apps/bench/ceiling.h"
+#include "apps/bench/gpu.h"
 #include "apps/bench/memory.h"
 #include "apps/bench/report.h"
 #include "apps/bench/step_data.h"
 #include "apps/training/profile_report.h"
 #include "engine/error.h"
 #include "engine/format.h"
+#include "engine/memory.h"
 #include "engine/parallel.h"
 #include "engine/profile.h"
 #include "models/optim/adamw.h"
@@ -23,7 +24,7 @@ namespace {
 constexpr std::ptrdiff_t kLosses = 10;  // of the first steps: so many are reported
 
 // Tables of where the time of some steps goes, on stderr.
-void say_profile(const Ceiling& ceiling, int steps, const std::function<double()>& step) {
+void say_profile(const Limit& ceiling, int steps, const std::function<double()>& step) {
   Profiler profiler;
   std::vector<double> ceilings;
   for (int i = 0; i < steps; ++i) {
@@ -41,7 +42,11 @@ void say_profile(const Ceiling& ceiling, int steps, const std::function<double()
 }  // namespace
 
 std::string run_vit_step(const VitStepOptions& options, const Common& common) {
-  const Precision precision = precision_of("[vit_step] --precision", options.precision);
+  const Device device = common.device;
+  const Precision precision = precision_of("[vit_step] --precision", options.precision, device);
+  if (options.profile && common.on_gpu()) {
+    throw ValueError("[vit_step] --profile: the profiler reads the host's clock; expected --device cpu");
+  }
   if (options.batch < 1) throw ValueError(format("[vit_step] --batch {}: expected a positive number", options.batch));
   if (options.classes < 1 || options.image < 1) {
     throw ValueError(
@@ -63,52 +68,82 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   config.path = options.path;
   config.shortcuts = options.shortcuts;
   const std::unique_ptr<Model> model = create_model(options.model, config);
+  model->to(device);
   AdamW optimizer(param_groups(*model, 0.05));
 
+  std::vector<Tensor> losses_there;  // of a GPU, which is not waited for
   std::vector<double> losses, data_seconds;
+  std::int64_t steps = 0;
   SystemRequests start_of_third;
   // What TrainStep of apps/training does with one micro-batch, nothing clipped; the test compares them bit for bit.
-  const auto step = [&] {
-    if (losses.size() == 2) start_of_third = system_requests();
-    const double begin = seconds();
-    const Batch batch = *data.loader->next();
-    profile_mark("data");
-    const double start = seconds();
-    const PrecisionGuard guard(precision);
+  const double share = 1.0 / static_cast<double>(options.batch);
+  const auto learn = [&](const Batch& batch) {
+    const PrecisionGuard guard(precision, device);
     ForwardContext context;
     context.training = true;
-    context.step = static_cast<std::int64_t>(losses.size());
-    const double share = 1.0 / static_cast<double>(options.batch);
+    context.step = steps++;
     const Tensor loss =
         cross_entropy(model->forward(batch.images, context), batch.labels, {.reduction = Reduction::sum});
-    losses.push_back(static_cast<double>(loss.item<float>()) * share);
+    if (common.on_gpu()) {
+      losses_there.push_back(loss.detach());
+    } else {
+      losses.push_back(static_cast<double>(loss.item<float>()) * share);
+    }
     mul(loss, share).backward();
     const ProfilePhase phase("optimizer");
     optimizer.step({.lr = 1e-4, .beta1 = {}});
     profile_mark("step");
     optimizer.zero_grad();
     profile_mark("zero_grad");
-    data_seconds.push_back(start - begin);
+  };
+  const auto next_batch = [&] {
+    const double begin = seconds();
+    Batch batch = *data.loader->next();
+    data_seconds.push_back(seconds() - begin);
+    return batch;
+  };
+  // On a GPU the batches are there before the clock starts, and come round again.
+  std::vector<Batch> there;
+  for (std::int64_t i = 0; common.on_gpu() && i < kLosses; ++i) {
+    there.push_back(next_batch());
+    there.back().images = there.back().images.to(device);
+    there.back().labels = there.back().labels.to(device);
+  }
+  const auto step_there = [&] { learn(there[static_cast<std::size_t>(steps % kLosses)]); };
+  const auto step_here = [&] {
+    if (steps == 2) start_of_third = system_requests();
+    const Batch batch = next_batch();
+    profile_mark("data");
+    const double start = seconds();
+    learn(batch);
     return seconds() - start;
   };
+  const auto step = [&] { common.on_gpu() ? step_there() : static_cast<void>(step_here()); };
   step();
   step();
-  const double peak = peak_resident_mib();  // before the ceiling's own matrices
-  const Ceiling ceiling;
+  double peak = peak_resident_mib();  // before the ceiling's own matrices
+  if (common.on_gpu()) {
+    const double unused = static_cast<double>(there[0].images.numel() * (kLosses - 1)) * sizeof(float);
+    peak = (static_cast<double>(memory_stats(device).peak_bytes_in_use) - unused) / (1 << 20);
+  }
+  const std::unique_ptr<Limit> ceiling = make_ceiling(common, precision);
   const double flops = 3 * model_flops(*model, options.batch);
-  const Paired paired = measure_pairs(ceiling, flops, common.pairs, step);
-  while (static_cast<std::int64_t>(losses.size()) < options.steps) step();
-  const SystemRequests end = system_requests();
+  if (common.on_gpu()) start_of_third = system_requests(device);
+  const Paired paired = common.on_gpu() ? measure_pairs(*ceiling, flops, common.pairs, Batches(device, step_there))
+                                        : measure_pairs(*ceiling, flops, common.pairs, step_here);
+  while (steps < options.steps) step();
+  const SystemRequests end = system_requests(device);
+  for (const Tensor& loss : losses_there) losses.push_back(static_cast<double>(loss.item<float>()) * share);
   const auto each_step = [&](std::int64_t from, std::int64_t to) {  // from the third step on
     return static_cast<double>(to - from) / static_cast<double>(losses.size() - 2);
   };
-  if (options.profile) say_profile(ceiling, std::max(1, common.pairs), step);
+  if (options.profile) say_profile(*ceiling, std::max(1, common.pairs), step_here);
   say(common.quiet, format("{} {}, batch {}: {:.1f} ms a step, {:.1f} images/s, {:.0f} GFLOP/s of {:.0f} ({:.2f}), "
                            "peak {:.0f} MiB, loss {:.4f} after {} steps",
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,
                            static_cast<double>(options.batch) / paired.seconds, paired.gflops, paired.ceiling_gflops,
                            paired.ratio, peak, losses.back(), losses.size()));
-  return Report("vit_step")
+  return Report("vit_step", device)
       .add("model", options.model)
       .add("image", options.image)
       .add("patch", options.patch)

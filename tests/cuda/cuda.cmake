@@ -44,3 +44,10 @@ foreach(program IN ITEMS test_cuda test_cuda_training)
   target_compile_definitions(${program} PRIVATE POLYGRAD_HOST_CUDA)
   target_compile_options(${program} PRIVATE -Wno-unknown-pragmas)
 endforeach()
+
+# The programs, on the CPU's CUDA runtime: they have a cuda:0, and tests/gpu/check.sh --cpu runs them as if it were a GPU.
+foreach(program IN ITEMS polygrad_bench vit_train)
+  add_executable(host_${program} $<TARGET_OBJECTS:${program}> $<TARGET_OBJECTS:host_cuda>)
+  polygrad_compile_settings(host_${program})
+  target_link_libraries(host_${program} PRIVATE polygrad_training)
+endforeach()
