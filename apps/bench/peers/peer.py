@@ -1,7 +1,7 @@
 """What the peers' scripts share: command line, the peer's own ceiling, measurements in pairs or in turns, the JSON line.
 
-The scripts beside this one run the work of polygrad_bench, with the same shapes and the same operation counts, on the
-CPU in another framework:
+The scripts beside this one run the work of polygrad_bench, with the same shapes and the same operation counts, in another
+framework:
 
     python3 apps/bench/peers/gemm.py          --m 8224 --k 192 --n 576 [--trans-a] [--trans-b]
     python3 apps/bench/peers/attention.py     --phi x3 --batch 4 --heads 2 --tokens 4096 --head-dim 32 [--sdpa] [--compile]
@@ -9,7 +9,9 @@ CPU in another framework:
     python3 apps/bench/peers/jax_gemm.py, jax_attention.py, jax_vit_step.py      the same in JAX, compiled by jit
 
 Common options: --threads N (default: the cores this process may use), --pairs N, --turns (one measurement for each line
-of stdin, as polygrad_bench), --environment default|best|... (environment.py). Each script prints one JSON line: the
+of stdin, as polygrad_bench), --environment default|best|... (environment.py). Those of PyTorch have --device cuda too:
+times are then taken as apps/bench/gpu.h does (many runs behind each other between two events), and the ceiling is the
+product of two --ceiling square matrices in the subject's precision. Each script prints one JSON line: the
 bench, the peer and its version, the environment, the threads, its times, its peak memory, and `ceiling_gflops`: the rate
 of a 2048 x 2048 x 2048 product (f32) in the same process, measured in turns with the subject.
 run.sh finds an interpreter that has the frameworks, or makes one; `make bench` runs the scripts in turns with ours.
@@ -41,15 +43,90 @@ def add_sizes(arguments, **sizes):
         arguments.add_argument("--" + name.replace("_", "-"), type=int, default=value)
 
 
+def add_device(arguments):
+    """What the scripts of PyTorch have."""
+    arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    arguments.add_argument("--ceiling", type=int, default=8192)
+
+
+class Product:
+    """One product of the ceiling; `size`: of its matrices."""
+
+    def __init__(self, multiply, size=SIZE):
+        self.multiply, self.size = multiply, size
+
+    def __call__(self):
+        """The seconds it took."""
+        start = time.perf_counter()
+        self.multiply()
+        return time.perf_counter() - start
+
+
+class GpuProduct:
+    def __init__(self, torch, dtype, size):
+        a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
+        out = torch.empty(size, size, device="cuda", dtype=dtype)
+        self.size = size
+        self.batch = Batches(torch, lambda: torch.mm(a, b, out=out))
+
+    def __call__(self):
+        with self.batch.torch.no_grad():
+            return self.batch()
+
+
+class Batches:
+    """As Batches of apps/bench/gpu.h: `run` starts work on the GPU; a call gives the seconds of one run in a batch."""
+
+    SECONDS, LEAST, MOST = 0.05, 3, 5000
+
+    def __init__(self, torch, run):
+        self.torch, self.run, self.runs = torch, run, 1
+        for _ in range(3):  # a compiler may need several
+            self.measure(1)
+        once = self.measure(2)
+        self.runs = int(min(self.MOST, max(self.LEAST, self.SECONDS / max(once, 1e-9))))
+
+    def measure(self, runs):
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(runs):
+            self.run()
+        end.record()
+        end.synchronize()
+        return 1e-3 * start.elapsed_time(end) / runs
+
+    def __call__(self):
+        return self.measure(self.runs)
+
+
+class Spans:
+    """Parts of runs on a GPU, between pairs of events, summed when it is asked for."""
+
+    def __init__(self, torch):
+        self.torch, self.spans = torch, []
+
+    def mark(self):
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def add(self, start, end):
+        self.spans.append((start, end))
+
+    def mean(self):
+        self.spans[-1][1].synchronize()
+        seconds = 1e-3 * sum(start.elapsed_time(end) for start, end in self.spans) / len(self.spans)
+        self.spans = []
+        return seconds
+
+
 def measure_ceiling(product, target):
     """GFLOP/s of the products that fill about `target` seconds."""
-    spent, products = 0.0, 0
-    while products == 0 or spent < target:
-        start = time.perf_counter()
-        product()
-        spent += time.perf_counter() - start
+    spent, products, start = 0.0, 0, time.perf_counter()
+    while products == 0 or time.perf_counter() - start < target:
+        spent += product()
         products += 1
-    return 2e-9 * SIZE**3 * products / spent
+    return 2e-9 * product.size**3 * products / spent
 
 
 def measure_pairs(product, flops, arguments, subject):
@@ -90,8 +167,14 @@ def status_mib(key):
         return next((int(line.split()[1]) / 1024 for line in file if line.startswith(key + ":")), 0.0)
 
 
-def torch_ready(arguments):
-    """PyTorch in the environment that the arguments name, and the product of its ceiling."""
+def torch_dtype(torch, name):
+    return {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
+
+
+def torch_ready(arguments, precision="f32"):
+    """PyTorch in the environment that the arguments name, and the product of its ceiling: on a GPU in that precision."""
+    if arguments.device == "cuda":
+        arguments.environment = "default"  # the others are about the CPU's memory and threads
     environment.enter(arguments.environment, arguments.threads)
     import torch
 
@@ -99,13 +182,26 @@ def torch_ready(arguments):
     torch.manual_seed(1)
     if "flush" in environment.resolve(arguments.environment).split("+"):
         torch.set_flush_denormal(True)
+    if arguments.device == "cuda":
+        if not torch.cuda.is_available():
+            raise SystemExit("error: --device cuda: PyTorch finds no GPU")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        return torch, GpuProduct(torch, torch_dtype(torch, precision), arguments.ceiling)
+    if precision == "f16":
+        raise SystemExit("error: f16 is for --device cuda")
     a, b, c = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE), torch.empty(SIZE, SIZE)
 
-    def product():
+    def multiply():
         with torch.no_grad():
             torch.mm(a, b, out=c)
 
-    return torch, product
+    return torch, Product(multiply)
+
+
+def cuda_mib(torch):
+    """The peak of what tensors took of the GPU's memory since reset_peak_memory_stats, MiB."""
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**20
 
 
 def jax_ready(arguments):
@@ -118,12 +214,16 @@ def jax_ready(arguments):
 
     a, b = (jax.random.normal(jax.random.key(seed), (SIZE, SIZE)) for seed in (1, 2))
     multiply = jax.jit(lambda x, y: x @ y)
-    return jax, lambda: multiply(a, b).block_until_ready()
+    return jax, Product(lambda: multiply(a, b).block_until_ready())
+
+
+def on_cpu(arguments):
+    return getattr(arguments, "device", "cpu") == "cpu"
 
 
 def report(peer, version, bench, arguments, values):
     """Prints the line. `values`: what was measured; the options come first."""
-    skip = ("pairs", "turns", "environment", "threads")
+    skip = ("pairs", "turns", "environment", "threads") + (("device", "ceiling") if on_cpu(arguments) else ())
     options = {key: value for key, value in vars(arguments).items() if key not in skip}
     line = {"bench": bench, "peer": peer, "version": version, "threads": arguments.threads,
             "environment": arguments.environment, "parts": environment.resolve(arguments.environment),

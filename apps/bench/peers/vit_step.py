@@ -2,7 +2,7 @@
 """polygrad_bench vit_step, in PyTorch: a plain pre-norm ViT with packed qkv, cross-entropy, AdamW. See peer.py.
 
 --precision bf16: the forward runs under torch.autocast, the parameters stay f32. --compile: torch.compile of the model.
-AdamW is PyTorch's fused one where the version has it for CPUs."""
+AdamW is PyTorch's fused one where the version has it for CPUs. In f16 no loss is scaled: only the time is looked at."""
 
 import time
 
@@ -78,37 +78,53 @@ def main():
     peer.add_sizes(parser, image=64, patch=4, classes=200, batch=32)
     parser.add_argument("--phi", default="x3")
     parser.add_argument("--scale", default="auto")
-    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--precision", choices=["f32", "bf16", "f16"], default="f32")
+    peer.add_device(parser)
     parser.add_argument("--sdpa", action="store_true")
     parser.add_argument("--compile", action="store_true")
     arguments = parser.parse_args()
     if arguments.sdpa and arguments.phi != "softmax":
         parser.error("--sdpa computes softmax")
-    torch, product = peer.torch_ready(arguments)
+    torch, product = peer.torch_ready(arguments, arguments.precision)
     imported = peer.status_mib("VmRSS")
-    model = build(torch, arguments)
+    model = build(torch, arguments).to(arguments.device)
     model.train()
     optimizer = adamw(torch, model)
     run = torch.compile(model) if arguments.compile else model
-    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image)
-    labels = torch.randint(arguments.classes, (arguments.batch,))
+    images = torch.randn(arguments.batch, 3, arguments.image, arguments.image, device=arguments.device)
+    labels = torch.randint(arguments.classes, (arguments.batch,), device=arguments.device)
+    dtype = torch.bfloat16 if arguments.precision == "f32" else peer.torch_dtype(torch, arguments.precision)
+
+    def step():
+        with torch.autocast(arguments.device, dtype, enabled=arguments.precision != "f32"):
+            loss = torch.nn.functional.cross_entropy(run(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
     loss_value = 0.0
 
     def subject():
         nonlocal loss_value
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
-            loss = torch.nn.functional.cross_entropy(run(images), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss_value = loss.item()
+        loss_value = step().item()
         return time.perf_counter() - start
 
-    subject()
-    subject()
-    peak = peer.status_mib("VmHWM")
-    measured = peer.measure_pairs(product, 3 * forward_flops(arguments) * arguments.batch, arguments, subject)
+    if arguments.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        step()
+        peak = peer.cuda_mib(torch)
+        subject_there = peer.Batches(torch, step)
+    else:
+        subject()
+        subject()
+        peak = peer.status_mib("VmHWM")
+    measured = peer.measure_pairs(product, 3 * forward_flops(arguments) * arguments.batch, arguments,
+                                  subject_there if arguments.device == "cuda" else subject)
+    if arguments.device == "cuda":
+        loss_value = step().item()
     values = {"step_ms": 1e3 * measured["seconds"], "images_per_s": arguments.batch / measured["seconds"], **measured}
     values.update(peak_mib=peak, import_mib=imported, loss=loss_value)
     peer.report("pytorch", torch.__version__, "vit_step", arguments, values)
