@@ -90,6 +90,15 @@ docs: configure  ## compile every C++ snippet of README and docs/, and check the
 cuda-compile:  ## compile every .cu for sm_90 with nvcc; needs no GPU
 	@tests/cuda/compile.sh build/cuda
 
+.PHONY: gpu-bundle
+gpu-bundle:  ## programs for a machine with a GPU, in build/gpu-bundle, for tests/gpu/check.sh there; needs nvcc
+	@tests/gpu/bundle.sh
+
+.PHONY: gpu-check-cpu
+gpu-check-cpu: configure  ## tests/gpu/check.sh, all of it on the CPU, in less than three minutes
+	@cmake --build build -j $(JOBS) --target test_cuda host_polygrad_bench host_vit_train
+	@tests/gpu/check.sh --cpu
+
 .PHONY: install
 install: configure  ## install libraries, headers and CMake package: make install PREFIX=...
 	@test -n "$(PREFIX)" || { echo "error: say where: make install PREFIX=/some/folder" >&2; exit 2; }

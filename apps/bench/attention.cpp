@@ -114,7 +114,7 @@ double max_error(const Problem& problem, const Tensor& y, const AttentionOptions
   const auto heads_of = [&](const Tensor& rows) {
     return permute(reshape(rows, {batch, tokens, heads, head_dim}), {0, 2, 1, 3});
   };
-  const auto sampled = [&](const Tensor& x) { return index_select(x, 2, positions); };
+  const auto sampled = [&](const Tensor& x) { return index_select(x.detach().to(DType::f64), 2, positions); };
   const auto sampled_mask = [&](const Tensor& mask) {
     return mask.defined() ? index_select(mask, 1, positions) : mask;
   };

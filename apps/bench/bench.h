@@ -40,6 +40,7 @@ std::string run_attention(const AttentionOptions& options, const Common& common)
 struct VitStepOptions {
   std::string model = "vit_tiny", phi = "x3", scale = "auto", path = "auto", precision = "f32";
   std::int64_t image = 64, patch = 4, classes = 200, batch = 32;
+  std::int64_t depth = 0;  // blocks; 0: the model's own
   bool profile = false;    // tables of where the time goes, on stderr
   bool shortcuts = true;   // of the model
   std::string data;        // an IDX folder; empty: generated images

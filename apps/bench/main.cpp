@@ -80,6 +80,9 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--patch", options.patch, "height and width of a patch")->capture_default_str()->group(kShape);
   sub->add_option("--classes", options.classes, "classes")->capture_default_str()->group(kShape);
   sub->add_option("--batch", options.batch, "images of a step")->capture_default_str()->group(kShape);
+  sub->add_option("--depth", options.depth, "blocks (default: the model's own)")
+      ->check(CLI::Range(1, 1000))
+      ->group(kShape);
   sub->add_option("--phi", options.phi, "attention.phi")->capture_default_str()->group(kHow);
   sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
   sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);

@@ -63,6 +63,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   config.in_channels = data.channels;
   config.patch_size = {options.patch, options.patch};
   config.num_classes = options.classes;
+  if (options.depth > 0) config.depth = options.depth;
   config.phi = {options.phi};
   config.scale = options.scale;
   config.path = options.path;
@@ -143,9 +144,10 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,
                            static_cast<double>(options.batch) / paired.seconds, paired.gflops, paired.ceiling_gflops,
                            paired.ratio, peak, losses.back(), losses.size()));
-  return Report("vit_step", device)
-      .add("model", options.model)
-      .add("image", options.image)
+  Report report("vit_step", device);
+  report.add("model", options.model);
+  if (options.depth > 0) report.add("depth", options.depth);
+  return report.add("image", options.image)
       .add("patch", options.patch)
       .add("classes", options.classes)
       .add("batch", options.batch)

@@ -6,6 +6,7 @@ what disturbed one of them. The programs are polygrad_bench and the scripts of t
 """
 
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -21,9 +22,11 @@ PAUSE_SECONDS = 0.2  # threads of the last one that wait actively come to rest
 class Player:
     """A program that takes turns. A failure is a text in `failure`; then it takes no more."""
 
-    def __init__(self, name, command):
+    def __init__(self, name, command, variables=None):
         self.name, self.command = name, [str(word) for word in command]
+        self.variables = variables or {}  # of its environment, beside ours
         self.turns, self.report, self.failure, self.process, self.ready = [], None, None, None, False
+        self.ended = None  # why another thread ended it
         self.errors = tempfile.TemporaryFile(mode="w+")
 
     def start(self):
@@ -33,10 +36,12 @@ class Player:
             return
         try:
             self.process = subprocess.Popen([*self.command, "--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=self.errors, text=True)
+                                            stderr=self.errors, text=True, env={**os.environ, **self.variables})
         except OSError as error:
             self.failure = f"{Path(self.command[0]).name}: {error.strerror}"  # without the folder: it goes into the page
             return
+        if self.ended:
+            self.stop()  # meanwhile
         self.ready = self._read(START_SECONDS) is not None
 
     def _read(self, seconds):
@@ -50,7 +55,7 @@ class Player:
         self.errors.seek(0)
         told = [text for text in self.errors.read().splitlines() if text.strip()]
         error = next((text for text in told if text.startswith("error:")), told[-1] if told else "it ended without a word")
-        self.failure = error.removeprefix("error: ") if in_time else f"no answer within {seconds} s"
+        self.failure = self.ended or (error.removeprefix("error: ") if in_time else f"no answer within {seconds} s")
         self.stop()
         return None
 
@@ -80,6 +85,11 @@ class Player:
         if self.process:
             self.process.kill()
             self.process.wait()
+
+    def end(self, reason):
+        """For another thread: it takes no more turns, and a read that waits for it fails."""
+        self.ended = self.failure = self.failure or reason
+        self.stop()
 
     def median(self, key):
         return statistics.median(turn[key] for turn in self.turns)
