@@ -1,8 +1,19 @@
 // Sums down the columns of a matrix of terms, which need not lie in memory: each is formed where it is added.
 //
 // Where this stands: used by reduce.cu, norm.cu, matmul.cu. The rows are cut into slices whose number depends on the
-// shape alone; a block sums 32 columns of a slice, eight rows at a time, in f64; the slices are added in order.
+// shape alone. A block sums a pack of columns a lane, eight rows at a time, one a warp; a thread reads four of its rows
+// before it uses them, so that enough is under way. Four terms are added in their own type, the rest in f64; the slices
+// are added in order.
+//
+// Terms is a small struct:
+//     using C;                                          // what terms are formed in
+//     bool packs;                                       // whether packs of columns can be read
+//     template <int kCount> struct Read;                // what is read of a pack
+//     template <int kCount> Read<kCount> read(row, column) const;
+//     template <int kCount> void add(const Read<kCount>&, row, column, C (&sums)[kSums][kCount]) const;
 #pragma once
+
+#include <type_traits>
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/element.h"
@@ -33,26 +44,44 @@ __device__ __forceinline__ double sum_over_warps(double value) {
 }
 
 // partial[slice][k][column] = Σ over the slice's rows of terms(row, column)[k]
-template <int kSums, class Terms>
+template <int kSums, int kCount, class Terms>
 __global__ void columns_kernel(Terms terms, std::int64_t rows, std::int64_t step, std::int64_t columns,
                                double* partial) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x % kWarp;
+  using C = typename Terms::C;
+  constexpr int kAtOnce = 4;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x % kWarp) * kCount;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * step,
                      end = begin + step < rows ? begin + step : rows;
-  double sums[kSums] = {};
-  if (column < columns) {
-    for (std::int64_t row = begin + threadIdx.x / kWarp; row < end; row += kColumnRows) {
-      double term[kSums];
-      terms(row, column, term);
+  double sums[kSums][kCount] = {};
+  const auto take = [&](auto count, std::int64_t first) {
+    constexpr int kRows = decltype(count)::value;
+    typename Terms::template Read<kCount> read[kRows];
+    C batch[kSums][kCount] = {};
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) sums[k] += term[k];
+    for (int i = 0; i < kRows; ++i) read[i] = terms.template read<kCount>(first + i * kColumnRows, column);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) terms.add(read[i], first + i * kColumnRows, column, batch);
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) sums[k][j] += static_cast<double>(batch[k][j]);
     }
+  };
+  if (column < columns) {
+    std::int64_t row = begin + threadIdx.x / kWarp;
+    for (; row + (kAtOnce - 1) * kColumnRows < end; row += kAtOnce * kColumnRows) {
+      take(std::integral_constant<int, kAtOnce>{}, row);
+    }
+    for (; row < end; row += kColumnRows) take(std::integral_constant<int, 1>{}, row);
   }
 #pragma unroll
   for (int k = 0; k < kSums; ++k) {
-    const double total = sum_over_warps(sums[k]);
-    if (threadIdx.x < kWarp && column < columns) {
-      partial[(static_cast<std::int64_t>(blockIdx.y) * kSums + k) * columns + column] = total;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const double total = sum_over_warps(sums[k][j]);
+      if (threadIdx.x < kWarp && column < columns) {
+        partial[(static_cast<std::int64_t>(blockIdx.y) * kSums + k) * columns + column + j] = total;
+      }
     }
   }
 }
@@ -88,16 +117,18 @@ void add_slices(const char* name, const double* partial, std::int64_t slices, st
 template <class C, int kSums, class Terms>
 void sum_columns(const char* name, Workspace& workspace, const Terms& terms, std::int64_t rows, std::int64_t columns,
                  double scale, const ColumnOutputs<C, kSums>& out) {
+  constexpr int kCount = kPackOf<C>;
   constexpr std::int64_t kMinRows = 64, kBlocks = 1024;  // of a slice; of all slices together, about
-  const std::int64_t tiles = ceil_div(columns, kWarp);
+  const bool packs = terms.packs && columns % kCount == 0;
+  const std::int64_t tiles = ceil_div(columns, kWarp * (packs ? kCount : 1));
   if (tiles == 0) return;
   std::int64_t slices = ceil_div(rows, kMinRows);
   if (slices > ceil_div(kBlocks, tiles)) slices = ceil_div(kBlocks, tiles);
   if (slices < 1) slices = 1;
   const std::int64_t step = ceil_div(rows, slices);
   double* partial = workspace.allocate<double>(slices * kSums * columns);
-  launch(name, {.x = tiles, .y = slices}, kColumnThreads, 0, columns_kernel<kSums, Terms>, terms, rows, step, columns,
-         partial);
+  const auto kernel = packs ? columns_kernel<kSums, kCount, Terms> : columns_kernel<kSums, 1, Terms>;
+  launch(name, {.x = tiles, .y = slices}, kColumnThreads, 0, kernel, terms, rows, step, columns, partial);
   add_slices(name, partial, slices, columns, scale, out);
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/backend/cuda/element.h"
 #include "engine/backend/cuda/launch.h"
+#include "engine/backend/cuda/walk.h"
 #include "engine/philox.h"
 
 namespace polygrad::cuda {
@@ -13,14 +14,15 @@ constexpr int kThreads = 256, kWords = 4;
 // A tensor as samples of `length` elements each; packs: four neighbours of a sample are aligned everywhere.
 struct Samples {
   std::int64_t count, length;
+  Divisor groups;  // of four, in a sample
   bool packs;
   template <class... Refs>
   explicit Samples(const TensorRef& x, const Refs&... others)
       : count(x.dim == 0 ? 1 : x.sizes[0]),
         length(count == 0 ? 0 : x.numel() / count),
+        groups(ceil_div(length, kWords)),
         packs(length % kWords == 0 && aligned(x.data, others.data...)) {}
-  std::int64_t groups() const { return ceil_div(length, kWords); }  // of four, in a sample
-  Grid grid() const { return {.x = ceil_div(count * groups(), kThreads)}; }
+  Grid grid() const { return {.x = ceil_div(count * groups.value, kThreads)}; }
 };
 
 // Four neighbours of one sample.
@@ -29,9 +31,9 @@ struct Four {
   int count;                   // fewer at the sample's end
 };
 __device__ __forceinline__ Four four_of_thread(const Samples& samples) {
-  const std::int64_t groups = (samples.length + kWords - 1) / kWords;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t sample = index / groups, first = index % groups * kWords;
+  std::int64_t group;
+  const std::int64_t sample = samples.groups.split(index, &group), first = group * kWords;
   if (sample >= samples.count) return {0, 0, 0};
   return {sample, first, samples.length - first < kWords ? static_cast<int>(samples.length - first) : kWords};
 }

@@ -49,9 +49,8 @@ POLYGRAD_INLINE auto apply(const F& f, const C (&x)[3]) {
 }
 
 // A thread maps a pack, or one element where memory has no packs.
-template <class F, class C, class R, int kOperands, class Order>
+template <int kCount, class F, class C, class R, int kOperands, class Order>
 __global__ void map_kernel(F f, Order order, bool packs, Operands<C, kOperands> in, Output<R> out) {
-  constexpr int kCount = kPackOf<C>;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
   std::int64_t place[kOperands];
   if (!packs) {
@@ -88,12 +87,21 @@ __global__ void map_kernel(F f, Order order, bool packs, Operands<C, kOperands> 
   out.write(first, result);
 }
 
-template <class C, class R, int kOperands, class F, class Order>
+// packs: whether memory has packs of that many neighbours.
+template <int kCount, class C, class R, int kOperands, class F, class Order>
 void launch_map(const char* name, const F& f, const Order& order, bool packs, const Operands<C, kOperands>& in,
                 const TensorRef& out) {
-  const std::int64_t threads = packs ? order.count / kPackOf<C> : order.count;
-  launch(name, {.x = ceil_div(threads, kMapThreads)}, kMapThreads, 0, map_kernel<F, C, R, kOperands, Order>, f, order,
-         packs, in, Output<R>(out));
+  const std::int64_t threads = packs ? order.count / kCount : order.count;
+  launch(name, {.x = ceil_div(threads, kMapThreads)}, kMapThreads, 0, map_kernel<kCount, F, C, R, kOperands, Order>, f,
+         order, packs, in, Output<R>(out));
+}
+
+// Whether all of these store 16 bit: then a thread takes twice as many, so that it moves as many bytes.
+template <class C, int kOperands>
+bool all_narrow(const TensorRef* const (&operands)[kOperands], const TensorRef& out) {
+  bool narrow = std::is_same_v<C, float> && dtype_size(out.dtype) == 2;
+  for (int k = 0; k < kOperands; ++k) narrow = narrow && dtype_size(operands[k]->dtype) == 2;
+  return narrow;
 }
 
 // out = f(operands), all contiguous and of one size. R: what is written; C: what is computed with.
@@ -101,28 +109,35 @@ template <class C, class R, int kOperands, class F>
 void map_flat(const char* name, const F& f, const TensorRef* const (&operands)[kOperands], const TensorRef& out) {
   const Flat<kOperands> order{out.numel()};
   Operands<C, kOperands> in;
-  bool packs = order.count % kPackOf<C> == 0 && aligned(out.data);
+  bool starts = aligned(out.data);
   for (int k = 0; k < kOperands; ++k) {
     in.at[k] = Input<C>(*operands[k]);
-    packs = packs && aligned(operands[k]->data);
+    starts = starts && aligned(operands[k]->data);
   }
-  launch_map<C, R>(name, f, order, packs, in, out);
+  constexpr int kCount = kPackOf<C>;
+  if constexpr (std::is_same_v<C, float> && std::is_same_v<R, float>) {
+    if (starts && order.count % (2 * kCount) == 0 && all_narrow<C>(operands, out)) {
+      return launch_map<2 * kCount, C, R>(name, f, order, true, in, out);
+    }
+  }
+  launch_map<kCount, C, R>(name, f, order, starts && order.count % kCount == 0, in, out);
 }
 
 // out = f(operands), where operands of any strides broadcast to out, which is contiguous.
 template <class C, class R, int kOperands, class F>
 void map(const char* name, const F& f, const TensorRef* const (&operands)[kOperands], const TensorRef& out) {
   const Broadcast<kOperands> order{make_broadcast_walk<kOperands>(out, operands)};
+  constexpr int kCount = kPackOf<C>;
   const int last = order.dim - 1;
   Operands<C, kOperands> in;
-  bool packs = last >= 0 && order.sizes[last].value % kPackOf<C> == 0 && aligned(out.data);
+  bool packs = last >= 0 && order.sizes[last].value % kCount == 0 && aligned(out.data);
   for (int k = 0; k < kOperands; ++k) {
     in.at[k] = Input<C>(*operands[k]);
     if (!packs || order.repeats(k)) continue;
     packs = order.strides[k][last] == 1 && aligned(operands[k]->data);
-    for (int i = 0; i < last; ++i) packs = packs && order.strides[k][i] % kPackOf<C> == 0;
+    for (int i = 0; i < last; ++i) packs = packs && order.strides[k][i] % kCount == 0;
   }
-  launch_map<C, R>(name, f, order, packs, in, out);
+  launch_map<kCount, C, R>(name, f, order, packs, in, out);
 }
 
 }  // namespace polygrad::cuda

@@ -188,16 +188,34 @@ void linear_gelu(Workspace& workspace, const TensorRef& x, const TensorRef& weig
 }
 
 // Writes the gradient of gelu's argument where it adds it.
-template <class C>
+template <class C_>
 struct GeluTerms {
+  using C = C_;
   Input<C> grad, pre;
   Output<C> out;
   std::int64_t columns;
-  __device__ __forceinline__ void operator()(std::int64_t row, std::int64_t column, double (&term)[1]) const {
-    const std::int64_t at = row * columns + column;
-    const C value = grad[at] * functors::Gelu::derivative(pre[at], C(0));
-    out.write(at, value);
-    term[0] = static_cast<double>(value);
+  bool packs;
+  template <int kCount>
+  struct Read {
+    C grad[kCount], pre[kCount];
+  };
+  template <int kCount>
+  __device__ __forceinline__ Read<kCount> read(std::int64_t row, std::int64_t column) const {
+    Read<kCount> result;
+    grad.read(row * columns + column, result.grad);
+    pre.read(row * columns + column, result.pre);
+    return result;
+  }
+  template <int kCount>
+  __device__ __forceinline__ void add(const Read<kCount>& x, std::int64_t row, std::int64_t column,
+                                      C (&sums)[1][kCount]) const {
+    C value[kCount];
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      value[j] = x.grad[j] * functors::Gelu::derivative(x.pre[j], C(0));
+      sums[0][j] += value[j];
+    }
+    out.write(row * columns + column, value);
   }
 };
 
@@ -210,25 +228,41 @@ void linear_gelu_backward(Workspace& workspace, const TensorRef& grad_y, const T
   dispatch_compute(pre.dtype, [&](auto tag) {
     using C = decltype(tag);
     sum_columns("linear_gelu_backward", workspace,
-                GeluTerms<C>{Input<C>(grad_y), Input<C>(pre), Output<C>(grad_pre), pre.sizes[1]}, pre.sizes[0],
-                pre.sizes[1], 1, ColumnOutputs<C, 1>{{Output<C>(grad_bias)}});
+                GeluTerms<C>{Input<C>(grad_y), Input<C>(pre), Output<C>(grad_pre), pre.sizes[1],
+                             aligned(grad_y.data, pre.data, grad_pre.data)},
+                pre.sizes[0], pre.sizes[1], 1, ColumnOutputs<C, 1>{{Output<C>(grad_bias)}});
   });
 }
 
-template <class C>
+template <class C_>
 struct MatrixTerms {
+  using C = C_;
   Input<C> x;
   std::int64_t columns;
-  __device__ __forceinline__ void operator()(std::int64_t row, std::int64_t column, double (&term)[1]) const {
-    term[0] = static_cast<double>(x[row * columns + column]);
+  bool packs;
+  template <int kCount>
+  struct Read {
+    C x[kCount];
+  };
+  template <int kCount>
+  __device__ __forceinline__ Read<kCount> read(std::int64_t row, std::int64_t column) const {
+    Read<kCount> result;
+    x.read(row * columns + column, result.x);
+    return result;
+  }
+  template <int kCount>
+  __device__ __forceinline__ void add(const Read<kCount>& read, std::int64_t, std::int64_t,
+                                      C (&sums)[1][kCount]) const {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sums[0][j] += read.x[j];
   }
 };
 
 void column_sums(Workspace& workspace, const TensorRef& x, const TensorRef& sums) {
   dispatch_compute(x.dtype, [&](auto tag) {
     using C = decltype(tag);
-    sum_columns("column_sums", workspace, MatrixTerms<C>{Input<C>(x), x.sizes[1]}, x.sizes[0], x.sizes[1], 1,
-                ColumnOutputs<C, 1>{{Output<C>(sums)}});
+    sum_columns("column_sums", workspace, MatrixTerms<C>{Input<C>(x), x.sizes[1], aligned(x.data)}, x.sizes[0],
+                x.sizes[1], 1, ColumnOutputs<C, 1>{{Output<C>(sums)}});
   });
 }
 

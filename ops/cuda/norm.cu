@@ -198,16 +198,33 @@ __global__ void __launch_bounds__(kRowThreads, 2) backward_kernel(Backward<C> b)
 }
 
 // For rows that registers don't hold.
-template <class C>
+template <class C_>
 struct ParameterTerms {
+  using C = C_;
   Input<C> g, x;
   const double *mean, *rstd;
   std::int64_t n;
-  __device__ void operator()(std::int64_t row, std::int64_t column, double (&term)[2]) const {
+  bool packs;
+  template <int kCount>
+  struct Read {
+    C g[kCount], x[kCount];
+  };
+  template <int kCount>
+  __device__ __forceinline__ Read<kCount> read(std::int64_t row, std::int64_t column) const {
+    Read<kCount> result;
+    g.read(row * n + column, result.g);
+    x.read(row * n + column, result.x);
+    return result;
+  }
+  template <int kCount>
+  __device__ __forceinline__ void add(const Read<kCount>& read, std::int64_t row, std::int64_t,
+                                      C (&sums)[2][kCount]) const {
     const Centre<C> centre(mean[row], rstd[row]);
-    const C upstream = g[row * n + column];
-    term[0] = static_cast<double>(upstream) * static_cast<double>(centre(x[row * n + column]));
-    term[1] = static_cast<double>(upstream);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      sums[0][j] = math::fma(read.g[j], centre(read.x[j]), sums[0][j]);
+      sums[1][j] += read.g[j];
+    }
   }
 };
 
@@ -245,8 +262,8 @@ void layer_norm_backward_add(Workspace& workspace, const TensorRef& g, const Ten
       if (b.partial != nullptr) {
         add_slices("layer_norm_backward", b.partial, blocks, n, 1, outputs);
       } else if (parameters) {
-        sum_columns("layer_norm_backward", workspace, ParameterTerms<C>{b.g, b.x, b.mean, b.rstd, n}, rows, n, 1,
-                    outputs);
+        sum_columns("layer_norm_backward", workspace, ParameterTerms<C>{b.g, b.x, b.mean, b.rstd, n, b.shape.packs},
+                    rows, n, 1, outputs);
       }
     });
   });

@@ -245,6 +245,7 @@ __global__ void reduce_kernel(F f, Lists<1> lists, double* partial) {
   const Slot<1> slot = lists.slots[piece.slot];
   const std::int64_t begin = piece.number * kPiece, end = begin + kPiece < slot.count ? begin + kPiece : slot.count;
   double result = 0;
+#pragma unroll 4
   for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
     const double x = slot.wide ? static_cast<const double*>(slot.data[0])[i]
                                : static_cast<double>(static_cast<const float*>(slot.data[0])[i]);

@@ -23,18 +23,40 @@ struct Plan {
   }
 };
 
-template <class C>
+template <class C_>
 struct Terms {
+  using C = C_;
   Input<C> x;
   Walk<1> kept, reduced;
-  __device__ __forceinline__ C at(std::int64_t r, std::int64_t output) const {
-    std::int64_t from[1], place[1];
-    kept.offsets(output, from);
-    reduced.offsets(r, place);
-    return x[from[0] + place[0]];
+  bool packs;  // down columns
+  Terms(const TensorRef& ref, const Plan& plan)
+      : x(ref), kept(plan.kept), reduced(plan.reduced), packs(plan.inner_kept && aligned(ref.data)) {
+    const int last = kept.dim - 1;
+    packs = packs && last >= 0 && kept.sizes[last].value % kPackOf<C> == 0 && kept.strides[0][last] == 1;
+    for (int i = 0; i < last; ++i) packs = packs && kept.strides[0][i] % kPackOf<C> == 0;
+    for (int i = 0; i < reduced.dim; ++i) packs = packs && reduced.strides[0][i] % kPackOf<C> == 0;
   }
-  __device__ __forceinline__ void operator()(std::int64_t r, std::int64_t output, double (&term)[1]) const {
-    term[0] = static_cast<double>(at(r, output));
+  __device__ __forceinline__ std::int64_t place(std::int64_t r, std::int64_t output) const {
+    std::int64_t from[1], at[1];
+    kept.offsets(output, from);
+    reduced.offsets(r, at);
+    return from[0] + at[0];
+  }
+  template <int kCount>
+  struct Read {
+    C x[kCount];
+  };
+  template <int kCount>
+  __device__ __forceinline__ Read<kCount> read(std::int64_t r, std::int64_t output) const {
+    Read<kCount> result;
+    x.read(place(r, output), result.x);
+    return result;
+  }
+  template <int kCount>
+  __device__ __forceinline__ void add(const Read<kCount>& read, std::int64_t, std::int64_t,
+                                      C (&sums)[1][kCount]) const {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sums[0][j] += read.x[j];
   }
 };
 
@@ -47,8 +69,9 @@ __global__ void runs_kernel(Terms<C> terms, std::int64_t step, double* partial) 
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * step;
   const std::int64_t end = begin + step < terms.reduced.count ? begin + step : terms.reduced.count;
   double sum = 0;
+#pragma unroll 4
   for (std::int64_t r = begin + static_cast<int>(threadIdx.x) % kGroup; r < end; r += kGroup) {
-    sum += static_cast<double>(terms.at(r, output));
+    sum += static_cast<double>(terms.x[terms.place(r, output)]);
   }
   sum = group_sum<kGroup>(sum);
   if (threadIdx.x % kGroup == 0) {
@@ -81,7 +104,7 @@ void sum(Workspace& workspace, const TensorRef& x, std::uint32_t reduced, double
   const Plan plan(x, reduced);
   dispatch_compute(x.dtype, [&](auto tag) {
     using C = decltype(tag);
-    const Terms<C> terms{Input<C>(x), plan.kept, plan.reduced};
+    const Terms<C> terms(x, plan);
     const ColumnOutputs<C, 1> output{{Output<C>(out)}};
     if (plan.inner_kept) {
       sum_columns("sum", workspace, terms, plan.reduced.count, plan.kept.count, scale, output);

@@ -41,7 +41,7 @@ POLYGRAD_INLINE T store(C value) {
 
 // kCount neighbours that are read or written at once.
 template <class T, int kCount>
-struct alignas(sizeof(T) * kCount) Pack {
+struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
   T at[kCount];
 };
 // As many as 16 bytes hold.

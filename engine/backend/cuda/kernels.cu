@@ -101,16 +101,35 @@ __global__ void cast_kernel(const From* from, To* to, Walk<2> walk) {
   to[place[1]] = convert<To>(from[place[0]]);
 }
 
+// Between f32 and the 16-bit types, packs of both.
+constexpr int kCastPack = 8;
+__global__ void cast_packs_kernel(Input<float> from, Output<float> to, Walk<2> walk) {
+  const std::int64_t i = global_thread() * kCastPack;
+  if (i >= walk.count) return;
+  std::int64_t place[2];
+  walk.offsets(i, place);
+  float x[kCastPack];
+  from.read(place[0], x);
+  to.write(place[1], x);
+}
+
+// Whether `count` neighbours in the walk lie side by side in both tensors, beginning at multiples of it.
+bool has_packs(const Walk<2>& walk, int count, const TensorRef& from, const TensorRef& to) {
+  const int last = walk.dim - 1;
+  bool packs = last >= 0 && walk.strides[0][last] == 1 && walk.strides[1][last] == 1 &&
+               walk.sizes[last].value % count == 0 && aligned(from.data, to.data);
+  for (int i = 0; i < last; ++i) {
+    packs = packs && walk.strides[0][i] % count == 0 && walk.strides[1][i] % count == 0;
+  }
+  return packs;
+}
+
+bool computes_in_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
 template <class T>
 void copy_same(const TensorRef& from, const TensorRef& to, const Walk<2>& walk) {
   constexpr int kCount = kPack<T>;
-  const int last = walk.dim - 1;
-  bool packs = last >= 0 && walk.strides[0][last] == 1 && walk.strides[1][last] == 1 &&
-               walk.sizes[last].value % kCount == 0 && aligned(from.as<T>(), to.as<T>());
-  for (int i = 0; i < last; ++i) {
-    packs = packs && walk.strides[0][i] % kCount == 0 && walk.strides[1][i] % kCount == 0;
-  }
-  if (packs) {
+  if (has_packs(walk, kCount, from, to)) {
     launch("copy", grid_for(walk.count / kCount), kThreads, 0, copy_kernel<T, kCount>, from.as<const T>(), to.as<T>(),
            walk);
   } else {
@@ -122,6 +141,11 @@ void copy(const TensorRef& from, const TensorRef& to) {
   const Walk<2> walk = make_walk<2>({&from, &to});
   if (from.dtype == to.dtype) {
     dispatch_size(to.dtype, [&](auto tag) { copy_same<decltype(tag)>(from, to, walk); });
+    return;
+  }
+  if (computes_in_float(from.dtype) && computes_in_float(to.dtype) && has_packs(walk, kCastPack, from, to)) {
+    launch("cast", grid_for(walk.count / kCastPack), kThreads, 0, cast_packs_kernel, Input<float>(from),
+           Output<float>(to), walk);
     return;
   }
   dispatch(from.dtype, [&](auto from_tag) {
