@@ -16,7 +16,7 @@ generator=()
 if [ ! -f "$build/CMakeCache.txt" ] && command -v ninja >/dev/null; then generator=(-G Ninja); fi
 cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DPOLYGRAD_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
   -DCMAKE_CUDA_ARCHITECTURES=90-real -DCMAKE_CUDA_COMPILER_LAUNCHER="$PWD/tests/cuda/keep_report.sh" \
-  "-DCMAKE_CUDA_FLAGS=-Xptxas=-v" -DPOLYGRAD_WERROR=ON -DPOLYGRAD_ONEDNN=OFF -DPOLYGRAD_COMPONENTS="engine;ops" \
+  "-DCMAKE_CUDA_FLAGS=-Xptxas=-v --no-compress" -DPOLYGRAD_WERROR=ON -DPOLYGRAD_ONEDNN=OFF -DPOLYGRAD_COMPONENTS="engine;ops" \
   -DPOLYGRAD_BUILD_TESTS=OFF -DPOLYGRAD_BUILD_APPS=OFF >"$build/configure.log" 2>&1 \
   || { cat "$build/configure.log"; exit 1; }
 cmake --build "$build" -j "${JOBS:-$(nproc)}" --target polygrad_cuda_check
