@@ -43,3 +43,19 @@ TEST_CASE("every row of the op table gives on a GPU what it gives on the CPU") {
     CHECK_MESSAGE(same_bits(results, again), row.op << " (" << row.name << ") gives other bits the second time");
   }
 }
+
+TEST_CASE("under a PrecisionGuard every row gives on a GPU what f32 gives on the CPU, nearly") {
+  POLYGRAD_NEEDS_GPU();
+  const UncachedGuard exact;
+  for (const Precision precision : {Precision::bf16, Precision::f16}) {
+    CAPTURE(to_string(precision));
+    if (!precision_obstacle(precision, gpu()).empty()) {  // then nobody may come to wrong numbers
+      CHECK_THROWS_AS(PrecisionGuard(precision, gpu()), NotImplementedError);
+      continue;
+    }
+    for (const OpRow& row : all_rows()) {
+      const std::string wrong = check_precision(row, precision, gpu());
+      CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+  }
+}

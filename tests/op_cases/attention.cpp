@@ -69,7 +69,7 @@ void add_inputs(OpRow& row, const Extras& extras, const Sizes& q, std::int64_t k
 // High powers multiply the relative error of a score; an empty row has no gradient.
 void set_expectations(OpRow& row, Activation phi) {
   if (phi.power() > 3) row.f32_tolerance = 1e-5;
-  row.bf16_tolerance = 1e-2 * (1 + phi.power());
+  row.narrow_tolerance = 1e-2 * (1 + phi.power());
   row.zero_gradient = reference::Array::count(row.inputs[0].shape) == 0;
 }
 

@@ -44,7 +44,7 @@ OpRow linear_row(const std::string& op, const std::string& name, const Sizes& x,
 
 std::vector<OpRow> matmul_rows() {
   OpRow single = matmul_row("a row and a column", {1, 9}, {9, 1});
-  single.bf16_tolerance = 2e-2;  // a single sum, most of which cancels
+  single.narrow_tolerance = 2e-2;  // a single sum, most of which cancels
   std::vector<OpRow> rows = {
       single,
       matmul_row("matrices", {7, 5}, {5, 3}),

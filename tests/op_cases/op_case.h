@@ -8,10 +8,12 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/tensor.h"
+#include "ops/precision.h"
 #include "tests/reference/array.h"
 
 namespace polygrad::testing {
@@ -48,7 +50,7 @@ struct OpRow {
   double f64_tolerance = 1e-12;  // of the reference's largest value (at least 1)
   double f32_tolerance = 2e-6;   // likewise
   double gradient_tolerance = 1e-6;
-  double bf16_tolerance = 1e-2;  // of the largest value, and gradient, in f32
+  double narrow_tolerance = 1e-2;  // under a PrecisionGuard: of the largest value, and gradient, in f32
 };
 
 // One function per family, in tests/op_cases/<family>.cpp.
@@ -84,8 +86,11 @@ bool supports(const OpRow& row, Device device, DType floating, bool gradient);
 // Parts of it, for the mutation test: the f64 value, and the f64 gradient, of contiguous inputs.
 std::string check_value(const OpRow& row);
 std::string check_gradient(const OpRow& row);
-// Under PrecisionGuard(Precision::bf16): value and gradient against f32's; `result` is the dtype that it must have.
-std::string check_bf16(const OpRow& row, DType result);
+// On a device under PrecisionGuard(precision): value and gradient against f32's on the CPU. Ops that multiply matrices
+// must give the guard's dtype, the others f32.
+std::string check_precision(const OpRow& row, Precision precision, Device device = {});
+// The ops that multiply matrices.
+const std::set<std::string>& multiplying_ops();
 // Runs the op with one input undefined: "" where it works without, or throws ValueError saying which argument is
 // undefined.
 std::string check_undefined(const OpRow& row, std::size_t input);

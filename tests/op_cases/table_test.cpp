@@ -111,15 +111,13 @@ TEST_CASE("every row of the op table passes") {
 
 TEST_CASE("under a PrecisionGuard every row stays near f32, and only what multiplies matrices gives bf16") {
   if (!precision_obstacle(Precision::bf16).empty()) return skip("no bf16 units: this CPU, or no oneDNN in this build");
-  const std::set<std::string> kNarrow = {"linear",     "linear_gelu", "matmul",       "pre_norm_linear",
-                                         "layer_norm", "attention",   "attention_qkv"};
   std::set<std::string> seen;
   for (const OpRow& row : all_rows()) {
     seen.insert(row.op);
-    const std::string wrong = check_bf16(row, kNarrow.count(row.op) ? DType::bf16 : DType::f32);
+    const std::string wrong = check_precision(row, Precision::bf16);
     CHECK_MESSAGE(wrong.empty(), wrong);
   }
-  for (const std::string& op : kNarrow) CHECK_MESSAGE(seen.count(op), "no row for " << op);
+  for (const std::string& op : multiplying_ops()) CHECK_MESSAGE(seen.count(op), "no row for " << op);
 }
 
 TEST_CASE("every public op has rows, among them empty, single and 7-row inputs somewhere") {
