@@ -175,6 +175,19 @@ std::string compare(const reference::Array& expected, const reference::Array& go
   return "";
 }
 
+// The length of the difference, relative to the length of `expected`; 0 where that is empty or has no length, and over
+// finite numbers only: compare() has looked at the others, and at single elements.
+double normalised_error(const reference::Array& expected, const reference::Array& got) {
+  double difference = 0, length = 0;
+  for (std::size_t i = 0; i < expected.data.size(); ++i) {
+    const double want = expected.data[i], have = got.data[i];
+    if (!std::isfinite(want) || !std::isfinite(have)) continue;
+    difference += (want - have) * (want - have);
+    length += want * want;
+  }
+  return length > 0 ? std::sqrt(difference / length) : 0;
+}
+
 std::string check_value(const OpRow& row, Layout layout, DType floating) {
   const PoisonGuard poison;
   const Tensor y = row.run(make_inputs(row, layout, floating));
@@ -369,7 +382,10 @@ std::string check_device(const OpRow& row, Device device, std::vector<double>* r
       const double tolerance = floating == DType::f64 ? row.f64_tolerance : row.f32_tolerance;
       const auto compare_with_cpu = [&](const reference::Array& cpu, const reference::Array& there, double allowed) {
         if (results != nullptr) results->insert(results->end(), there.data.begin(), there.data.end());
-        return compare(cpu, there, allowed);
+        const std::string wrong = compare(cpu, there, allowed);
+        if (!wrong.empty() || floating != DType::f32) return wrong;
+        const double error = normalised_error(cpu, there);
+        return error <= 1e-6 ? "" : text("the normalised error is ", error, "; expected at most 1e-06");
       };
       std::string wrong = attempt(polygrad::to_string(floating), layout, [&] {
         const PoisonGuard poison;
