@@ -30,34 +30,33 @@ struct Moments {
 
 // A mean, then what is left of it, and the squares, about the first. In f64 where a float doesn't hold the squares.
 template <class G>
-__device__ Moments moments_of(const Row<G>& row, std::int64_t n) {
+__device__ Moments moments_of(const Row<G>& row, double inverse_n) {
   using C = typename G::C;
   using S = typename G::S;
-  const double count = static_cast<double>(n);
   S sum = 0;
   row.each([&](int, int, std::int64_t, C x) { sum += static_cast<S>(x); });
-  const C about = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(sum)) / count);
+  const C about = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(sum)) * inverse_n);
   S rest = 0, squares = 0;
   row.each([&](int, int, std::int64_t, C x) {
     const S centred = static_cast<S>(x - about);
     rest += centred;
     squares += centred * centred;
   });
-  const double left = static_cast<double>(group_sum<G::kThreads>(rest)) / count;
+  const double left = static_cast<double>(group_sum<G::kThreads>(rest)) * inverse_n;
   const double total = static_cast<double>(group_sum<G::kThreads>(squares));
   if (sizeof(S) == 8 || (total > 1e-24 && total < 1e38)) {
-    const double variance = total / count - left * left;
+    const double variance = total * inverse_n - left * left;
     return {static_cast<double>(about) + left, variance > 0 ? variance : 0.0};
   }
   double wide = 0;
   row.each([&](int, int, std::int64_t, C x) { wide += static_cast<double>(x); });
-  const double mean = group_sum<G::kThreads>(wide) / count;
+  const double mean = group_sum<G::kThreads>(wide) * inverse_n;
   wide = 0;
   row.each([&](int, int, std::int64_t, C x) {
     const double centred = static_cast<double>(x) - mean;
     wide += centred * centred;
   });
-  return {mean, group_sum<G::kThreads>(wide) / count};
+  return {mean, group_sum<G::kThreads>(wide) * inverse_n};
 }
 
 template <class G, class C = typename G::C>
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
   const std::int64_t index = group_index<G>(), first = index * shape.n;
   if (index >= shape.rows) return;  // a whole warp: in a block's group every block has a row
   const Row<G> row(shape, x, first);
-  const Moments moments = moments_of(row, shape.n);
+  const Moments moments = moments_of(row, shape.inverse_n);
   const double inverse = 1.0 / math::sqrt(moments.variance + eps);
   const Centre<C> centre(moments.mean, inverse);
   each_pack<G>(shape, [&](int slot, std::int64_t pack) {
@@ -146,9 +145,8 @@ __global__ void __launch_bounds__(kRowThreads, 2) backward_kernel(Backward<C> b)
       }
     });
     if (!b.dx.present()) continue;
-    const double count = static_cast<double>(shape.n);
-    const C mean_h = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(sum)) / count);
-    const C mean_product = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(product)) / count);
+    const C mean_h = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(sum)) * shape.inverse_n);
+    const C mean_product = static_cast<C>(static_cast<double>(group_sum<G::kThreads>(product)) * shape.inverse_n);
     each_pack<G>(shape, [&](int slot, std::int64_t pack) {
       C g[G::kCount], x[G::kCount], scale[G::kCount], start[G::kCount];
       upstream.get(slot, pack, g);

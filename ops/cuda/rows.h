@@ -28,14 +28,16 @@ struct RowGroup {
   using S = std::conditional_t<kCached, C, double>;
 };
 
-// `rows` rows of n numbers; packs: n and all addresses allow packs.
+// `rows` rows of n numbers; packs: n and all addresses allow packs. A division in f64 costs a warp as much as the rest
+// of a short row: 1 / n comes from the host.
 struct RowShape {
   std::int64_t rows, n;
   bool packs;
+  double inverse_n;
 };
 template <class C, class... Refs>
 RowShape row_shape(std::int64_t rows, std::int64_t n, const Refs&... refs) {
-  return {rows, n, n % kPackOf<C> == 0 && aligned(refs.data...)};
+  return {rows, n, n % kPackOf<C> == 0 && aligned(refs.data...), 1 / static_cast<double>(n)};
 }
 
 // f(a RowGroup) for the group that suits rows of n numbers.
