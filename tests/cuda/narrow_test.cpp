@@ -13,6 +13,7 @@
 #include "engine/generator.h"
 #include "engine/testing.h"
 #include "engine/workspace.h"
+#include "ops/binary.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/attention_activation.h"
 #include "ops/kernels/binary.h"
@@ -456,12 +457,12 @@ TEST_CASE("16 bit: attention, tiled and linear, with bias and its gradient in f3
     AttentionProblem problem;
     problem.q = t[0].ref(), problem.k = t[1].ref(), problem.v = t[2].ref();
     problem.phi = phi;
-    problem.score_scale = 0.25;
+    problem.score_scale = 0.1;  // scores of about 1/2: their ninth powers, in f16, must be finite
     problem.divisor = 2;
     return problem;
   };
   const std::vector<In> inputs = {normal(shape, 1), normal(shape, 2), normal(shape, 3), normal(shape, 4),
-                                  fixed(normal({1, 3, 40, 40}, 5))};
+                                  fixed(normal({1, 3, 40, 40}, 5) * 0.25)};
   const Out state{{2, 2, 3, 40}, DType::f32}, bias{{1, 3, 40, 40}, DType::f32}, square{{2, 3, 16, 16}, {}};
   for (std::int32_t phi = attention_activation::kSoftmax; phi < attention_activation::ActivationList::kCount; ++phi) {
     CAPTURE(phi);
