@@ -143,6 +143,8 @@ TEST_CASE("a device that is not there is exit 6") {
     CHECK(contains(outcome.error_line(), "POLYGRAD_CUDA"));
     CHECK_FALSE(exists(folder / "run"));
   }
+  const Outcome predict = train({"--predict", folder / "x.png", "--checkpoint", folder / "run", "--device", "cuda:0"});
+  CHECK(predict.code == 6);
 }
 
 TEST_CASE("a checkpoint that is not there is exit 5") {

@@ -7,7 +7,7 @@ set(cuda_tests
   cuda/support_test.cpp
   cuda/table_test.cpp
 )
-set(cuda_training_tests cuda/capture_test.cpp cuda/training_test.cpp)
+set(cuda_training_tests cuda/capture_test.cpp cuda/precision_test.cpp cuda/training_test.cpp)
 if(POLYGRAD_CUDA)
   polygrad_test(test_cuda USES ops SOURCES ${cuda_tests} SUPPORT ${op_table_sources})
   polygrad_test(test_cuda_training USES training SOURCES ${cuda_training_tests})
