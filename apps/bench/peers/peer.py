@@ -63,9 +63,9 @@ class Product:
 
 
 class GpuProduct:
-    def __init__(self, torch, dtype, size):
-        a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
-        out = torch.empty(size, size, device="cuda", dtype=dtype)
+    def __init__(self, torch, device, dtype, size):
+        a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+        out = torch.empty(size, size, device=device, dtype=dtype)
         self.size = size
         self.batch = Batches(torch, lambda: torch.mm(a, b, out=out))
 
@@ -186,7 +186,7 @@ def torch_ready(arguments, precision="f32"):
         if not torch.cuda.is_available():
             raise SystemExit("error: --device cuda: PyTorch finds no GPU")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        return torch, GpuProduct(torch, torch_dtype(torch, precision), arguments.ceiling)
+        return torch, GpuProduct(torch, arguments.device, torch_dtype(torch, precision), arguments.ceiling)
     if precision == "f16":
         raise SystemExit("error: f16 is for --device cuda")
     a, b, c = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE), torch.empty(SIZE, SIZE)
@@ -228,7 +228,8 @@ def report(peer, version, bench, arguments, values):
     line = {"bench": bench, "peer": peer, "version": version, "threads": arguments.threads,
             "environment": arguments.environment, "parts": environment.resolve(arguments.environment),
             "settings": environment.entered(), **options}
-    values.setdefault("peak_mib", status_mib("VmHWM"))
+    if on_cpu(arguments):
+        values.setdefault("peak_mib", status_mib("VmHWM"))
     line.update({key: float(f"{value:.6g}") for key, value in values.items() if key != "seconds"})
     print(json.dumps(line), flush=True)
 
