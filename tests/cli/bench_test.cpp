@@ -98,6 +98,53 @@ TEST_CASE("attention: times, memory and a small error, with and without padding"
   }
 }
 
+TEST_CASE("attention: forward alone") {
+  const nlohmann::json line = measure({"attention", "--batch", "1", "--tokens", "300", "--forward-only"});
+  CHECK(line["forward_only"] == true);
+  check_positive(line, {"forward_ms", "gflops", "ratio", "max_error"});
+  CHECK(line["backward_ms"].get<double>() < line["forward_ms"].get<double>());
+  CHECK(line["max_error"].get<double>() < 1e-5);
+}
+
+TEST_CASE("on a GPU: the CPU's keys and losses, and its name; times by the device's clock") {
+  // The tests' CUDA runtime: how it computes, not how fast.
+  if (!exists(bin_dir() + "/host_polygrad_bench")) return skip("no GPU, and no programs with the tests' CUDA runtime");
+  const auto there = [](Arguments arguments) {
+    for (const char* more : {"--device", "cuda:0", "--ceiling", "16", "--pairs", "1"}) arguments.push_back(more);
+    const Outcome outcome = run_program("host_polygrad_bench", arguments);
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    const nlohmann::json line = nlohmann::json::parse(outcome.out);
+    CHECK(line["device"] == "the CPU");
+    CHECK(line["gemm"] == "cublaslt");
+    return line;
+  };
+  const Arguments step = {"vit_step", "--image", "8",  "--patch", "8", "--depth",   "1", "--batch", "2", "--phi",
+                          "x3",       "--scale", "16", "--steps", "3", "--classes", "4"};
+  const nlohmann::json here = measure(step), gpu = there(step);
+  for (const auto& [key, value] : here.items()) CHECK_MESSAGE(gpu.contains(key), key);
+  CHECK(here["depth"] == 1);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(gpu["losses"][i].get<double>() == doctest::Approx(here["losses"][i].get<double>()).epsilon(1e-4));
+  }
+  check_positive(gpu, {"step_ms", "ceiling_gflops", "ratio", "peak_mib"});
+  for (const char* precision : {"f32", "bf16", "f16"}) {
+    const bool exact = std::string(precision) == "f32";
+    const nlohmann::json gemm =
+        there({"gemm", "--m", "20", "--k", "40", "--n", "8", "--trans-a", "--dtype", precision});
+    CHECK(gemm["relative_error"].get<double>() < (exact ? 1e-6 : 1e-2));
+    const nlohmann::json attention = there(
+        {"attention", "--batch", "1", "--heads", "1", "--tokens", "40", "--head-dim", "32", "--precision", precision});
+    CHECK(attention["precision"] == precision);
+    check_positive(attention, {"forward_ms", "backward_ms", "peak_extra_mib"});
+    CHECK(attention["max_error"].get<double>() < (exact ? 1e-5 : 3e-2));
+  }
+  const nlohmann::json op = there({"op", "--name", "gelu", "--shape", "6x8"});
+  check_positive(op, {"ns_per_element", "copy_share", "backward_ns_per_element", "backward_copy_share"});
+  const Outcome ladder = run_program("host_polygrad_bench", {"ladder", "--device", "cuda:0"});
+  CHECK(ladder.code == 2);
+  CHECK(ladder.error_line().find("[ladder] --device cuda:0") != std::string::npos);
+}
+
 TEST_CASE("vit_step: a training step of a small model") {
   for (const bool flag : {false, true}) {
     Arguments arguments = {"vit_step", "--model",   "vit_tiny", "--image",     "8",  "--patch",
@@ -250,6 +297,7 @@ TEST_CASE("wrong usage ends with code 2 and one line that says what") {
   check_fails({"attention", "--path", "linear", "--phi", "x3"}, 2, "linear");
   check_fails({"attention", "--batch", "2", "--lengths", "1,2,3"}, 2, "--lengths");
   check_fails({"attention", "--scale", "12x"}, 2, "--scale 12x");
+  check_fails({"attention", "--precision", "f16"}, 2, "--precision f16");
   check_fails({"vit_step", "--model", "vit_huge_indeed"}, 2, "vit_huge_indeed");
   check_fails({"vit_step", "--precision", "f16"}, 2, "--precision f16");
   check_fails({"vit_step", "--image", "0"}, 2, "--image 0");
