@@ -129,7 +129,7 @@ def main(words):
             check.programs.require("polygrad_bench")
             row.numbers.append("those with the tests' CUDA runtime")
         else:
-            check.programs = programs.find(check.runner, row, Path(arguments.bundle or ROOT / "build/gpu-bundle"))
+            check.programs = programs.find(check.runner, row, Path(arguments.bundle or ROOT / "build/gpu-bundle"), check.work)
 
     try:
         tell(check.runner.part("programs", 240, get_programs))

@@ -2,8 +2,8 @@
 
 import glob
 import os
-import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 from runner import Failed, Skipped, last_words
@@ -69,16 +69,28 @@ def starts(programs, runner):
     return ""
 
 
-def find(runner, row, bundle):
+def unpacked(bundle, work):
+    """The folder with bin/ and headers/."""
+    archive = bundle / "programs.tar.xz"
+    if not archive.exists():
+        return bundle
+    folder = work / "bundle"
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+def find(runner, row, bundle, work):
     """The first set that starts: the bundle with the libraries of one folder after another, then a build made here."""
     before = os.environ.get("LD_LIBRARY_PATH", "")
+    folder = unpacked(bundle, work)
     reasons = []
-    for folder in ["", *library_folders()]:
-        programs = Programs(bundle / "bin")
-        programs.variables["LD_LIBRARY_PATH"] = ":".join(part for part in (before, folder) if part)
+    for libraries in ["", *library_folders()]:
+        programs = Programs(folder / "bin")
+        programs.variables["LD_LIBRARY_PATH"] = ":".join(part for part in (before, libraries) if part)
         reason = starts(programs, runner)
         if not reason:
-            row.numbers.append(f"the bundle starts{f', with cuBLASLt of {folder}' if folder else ''}")
+            row.numbers.append(f"the bundle starts{f', with cuBLASLt of {libraries}' if libraries else ''}")
             return programs
         if reason not in reasons:
             reasons.append(reason)
@@ -87,23 +99,18 @@ def find(runner, row, bundle):
     row.details["bundle"] = reasons
     if "no CUDA device was found" in reasons[-1]:
         raise Failed(reasons[-1])  # no build changes that
-    return build_here(runner, row, bundle, reasons[-1])
+    return build_here(runner, row, folder / "headers", reasons[-1])
 
 
-def build_here(runner, row, bundle, reason):
+def build_here(runner, row, headers, reason):
     """A build for the present GPU."""
-    folder = ROOT / "build/gpu-native-bundle"
     variables = {"JOBS": str(len(os.sched_getaffinity(0)))}
-    headers = bundle / "headers.tar.xz"
     if headers.exists():
-        where = ROOT / "build/gpu-headers"
-        where.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["tar", "-C", str(where), "-xJf", str(headers)], check=True)
-        variables["POLYGRAD_DEPS_DIR"] = str(where)
-    built = runner.run([ROOT / "tests/gpu/bundle.sh", folder, "native"], variables, check=False)
+        variables["POLYGRAD_DEPS_DIR"] = str(headers)
+    built = runner.run([ROOT / "tests/gpu/bundle.sh", "--here"], variables, check=False)
     if built.returncode != 0:
         raise Failed(f"the bundle does not start ({reason}), and no build came about here: {last_words(built)}")
-    programs = Programs(folder / "bin")
+    programs = Programs(ROOT / "build/gpu-native/bin")
     programs.variables["LD_LIBRARY_PATH"] = ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH", ""), *library_folders()]))
     again = starts(programs, runner)
     if again:
