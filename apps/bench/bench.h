@@ -43,6 +43,7 @@ struct VitStepOptions {
   std::int64_t depth = 0;  // blocks; 0: the model's own
   bool profile = false;    // tables of where the time goes, on stderr
   bool shortcuts = true;   // of the model
+  bool capture = true;     // on a GPU: forward and backward start as one CUDA graph, as in training
   std::string data;        // an IDX folder; empty: generated images
   std::int64_t steps = 0;  // at least so many: those that no measurement needs follow behind
 };

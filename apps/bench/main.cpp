@@ -91,6 +91,8 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_flag("!--no-shortcuts", options.shortcuts,
                 "compute the last block for all tokens, not the class token alone")
       ->group(kHow);
+  sub->add_flag("!--no-capture", options.capture, "on a GPU: start each kernel for itself, not a CUDA graph")
+      ->group(kHow);
   sub->add_option("--data", options.data, "train on this IDX folder (default: generated images)")->group(kShape);
   sub->add_option("--steps", options.steps, "at least so many steps in all (the line has the first ten losses)")
       ->check(CLI::Range(0, 1000000))

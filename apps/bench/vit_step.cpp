@@ -1,5 +1,6 @@
 // polygrad_bench vit_step: a whole training step: forward, cross-entropy, backward, AdamW.
 #include <algorithm>
+#include <optional>
 
 #include "apps/bench/bench.h"
 #include "apps/bench/gpu.h"
@@ -7,7 +8,9 @@
 #include "apps/bench/report.h"
 #include "apps/bench/step_data.h"
 #include "apps/training/profile_report.h"
+#include "engine/capture.h"
 #include "engine/error.h"
+#include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/memory.h"
 #include "engine/parallel.h"
@@ -38,6 +41,32 @@ void say_profile(const Limit& ceiling, int steps, const std::function<double()>&
   say(false, profile_by_module(rows, scale));
   say(false, profile_legend(scale));
 }
+
+// Forward and backward of a batch, recorded once and started as a whole, as the trainer does it on a GPU (TrainStep).
+class StepGraph {
+ public:
+  StepGraph(const Model& model, const Batch& like, const std::function<Tensor(const Tensor&, const Tensor&)>& descend)
+      : images_(empty_like(like.images)),
+        labels_(empty_like(like.labels)),
+        graph_(like.images.device(), [&] { loss_ = descend(images_, labels_); }) {
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      if (parameter.grad().defined()) gradients_.emplace_back(parameter, parameter.grad());
+    }
+  }
+  // The loss.
+  Tensor run(const Batch& batch) {
+    images_.copy_(batch.images);
+    labels_.copy_(batch.labels);
+    graph_.run();
+    for (auto& [parameter, gradient] : gradients_) parameter.set_grad(gradient);
+    return loss_.clone();
+  }
+
+ private:
+  Tensor images_, labels_, loss_;
+  Capture graph_;
+  std::vector<std::pair<Tensor, Tensor>> gradients_;
+};
 
 }  // namespace
 
@@ -78,19 +107,18 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   SystemRequests start_of_third;
   // What TrainStep of apps/training does with one micro-batch, nothing clipped; the test compares them bit for bit.
   const double share = 1.0 / static_cast<double>(options.batch);
-  const auto learn = [&](const Batch& batch) {
+  const auto descend = [&](const Tensor& images, const Tensor& labels) {
     const PrecisionGuard guard(precision, device);
     ForwardContext context;
     context.training = true;
-    context.step = steps++;
-    const Tensor loss =
-        cross_entropy(model->forward(batch.images, context), batch.labels, {.reduction = Reduction::sum});
-    if (common.on_gpu()) {
-      losses_there.push_back(loss.detach());
-    } else {
-      losses.push_back(static_cast<double>(loss.item<float>()) * share);
-    }
+    context.step = steps;
+    const Tensor loss = cross_entropy(model->forward(images, context), labels, {.reduction = Reduction::sum});
+    if (!common.on_gpu()) losses.push_back(static_cast<double>(loss.item<float>()) * share);
     mul(loss, share).backward();
+    return loss.detach();
+  };
+  const auto update = [&] {
+    ++steps;
     const ProfilePhase phase("optimizer");
     optimizer.step({.lr = 1e-4, .beta1 = {}});
     profile_mark("step");
@@ -110,13 +138,19 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
     there.back().images = there.back().images.to(device);
     there.back().labels = there.back().labels.to(device);
   }
-  const auto step_there = [&] { learn(there[static_cast<std::size_t>(steps % kLosses)]); };
+  std::optional<StepGraph> graph;
+  const auto step_there = [&] {
+    const Batch& batch = there[static_cast<std::size_t>(steps % kLosses)];
+    losses_there.push_back(graph ? graph->run(batch) : descend(batch.images, batch.labels));
+    update();
+  };
   const auto step_here = [&] {
     if (steps == 2) start_of_third = system_requests();
     const Batch batch = next_batch();
     profile_mark("data");
     const double start = seconds();
-    learn(batch);
+    descend(batch.images, batch.labels);
+    update();
     return seconds() - start;
   };
   const auto step = [&] { common.on_gpu() ? step_there() : static_cast<void>(step_here()); };
@@ -127,6 +161,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
     const double unused = static_cast<double>(there[0].images.numel() * (kLosses - 1)) * sizeof(float);
     peak = (static_cast<double>(memory_stats(device).peak_bytes_in_use) - unused) / (1 << 20);
   }
+  if (common.on_gpu() && options.capture) graph.emplace(*model, there[0], descend);
   const std::unique_ptr<Limit> ceiling = make_ceiling(common, precision);
   const double flops = 3 * model_flops(*model, options.batch);
   if (common.on_gpu()) start_of_third = system_requests(device);
@@ -147,6 +182,7 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   Report report("vit_step", device);
   report.add("model", options.model);
   if (options.depth > 0) report.add("depth", options.depth);
+  if (common.on_gpu()) report.add("capture", options.capture);
   return report.add("image", options.image)
       .add("patch", options.patch)
       .add("classes", options.classes)

@@ -126,6 +126,12 @@ TEST_CASE("on a GPU: the CPU's keys and losses, and its name; times by the devic
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(gpu["losses"][i].get<double>() == doctest::Approx(here["losses"][i].get<double>()).epsilon(1e-4));
   }
+  Arguments plain = step;
+  plain.push_back("--no-capture");
+  const nlohmann::json uncaptured = there(plain);
+  CHECK(gpu["capture"] == true);
+  CHECK(uncaptured["capture"] == false);
+  CHECK(uncaptured["losses"] == gpu["losses"]);
   check_positive(gpu, {"step_ms", "ceiling_gflops", "ratio", "peak_mib"});
   for (const char* precision : {"f32", "bf16", "f16"}) {
     const bool exact = std::string(precision) == "f32";
