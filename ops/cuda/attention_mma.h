@@ -32,6 +32,15 @@ inline constexpr int kRowBlocks = kKernel == Kernel::forward ? 2
                                   : kWidth <= 64             ? 2
                                                              : 1;
 
+// Blocks of kMostWarps that shall fit into a multiprocessor's registers: where the compiler chose, it would spill some
+// for one more.
+template <Kernel kKernel, int kWidth>
+inline constexpr int kBlocks = kWidth == 32   ? (kKernel == Kernel::forward   ? 4
+                                                 : kKernel == Kernel::queries ? 3
+                                                                              : 2)
+                               : kWidth == 64 ? (kKernel == Kernel::forward ? 3 : 2)
+                                              : 2;
+
 // Which memory accesses are allowed to be wide.
 struct Alignment {
   bool loads = false;   // 16 bytes, of all inputs
@@ -60,40 +69,52 @@ struct Tile {
   }
 };
 
+// The rows of a head, and where they lie.
+struct HeadRows {
+  const unsigned char* data;
+  int step;  // bytes from row to row
+  __device__ __forceinline__ HeadRows(const Heads<float>& heads, int b, int h)
+      : data(static_cast<const unsigned char*>(heads.data.data) + 2 * heads.at(b, h)),
+        step(static_cast<int>(2 * heads.row)) {}
+};
+
 // A piece whose numbers lie at any address.
-__device__ __forceinline__ void copy_numbers(unsigned char* to, const std::uint16_t* from, bool present) {
+__device__ __forceinline__ void copy_numbers(unsigned char* to, const unsigned char* from, bool present) {
   Pack<std::uint16_t, 8> numbers = {};
   if (present) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) numbers.at[e] = from[e];
+    for (int e = 0; e < 8; ++e) numbers.at[e] = reinterpret_cast<const std::uint16_t*>(from)[e];
   }
   *reinterpret_cast<Pack<std::uint16_t, 8>*>(to) = numbers;
 }
 
-// Rows first ... first + count - 1 of a head into a tile; zeros where there are no tokens, and beyond the head's width.
+// Rows first ... first + count - 1 into a tile; zeros where there are no tokens, and beyond the head's width.
 template <int kWidth>
-__device__ __forceinline__ void copy_rows(const Heads<float>& heads, std::int64_t head, int first, int tokens,
-                                          int width, int count, bool wide, unsigned char* tile) {
+__device__ __forceinline__ void copy_rows(const HeadRows& rows, int first, int tokens, int width, int count, bool wide,
+                                          unsigned char* tile) {
   // Neighbouring threads have neighbouring pieces; a thread's rows are a multiple of eight apart, so that its pieces
   // have the same turn in all of them.
-  constexpr int kAcross = Tile<kWidth>::kGroup;
-  const int thread = static_cast<int>(threadIdx.x), piece = thread % kAcross;
-  const int step = static_cast<int>(blockDim.x) / kAcross;
-  const auto* from = static_cast<const std::uint16_t*>(heads.data.data) + head + first * heads.row;
-  const auto* const origin = from;
-  from += thread / kAcross * heads.row + piece * 8;
+  constexpr unsigned kAcross = Tile<kWidth>::kGroup;
+  const int piece = static_cast<int>(threadIdx.x % kAcross), own = static_cast<int>(threadIdx.x / kAcross);
+  const int step = static_cast<int>(blockDim.x / kAcross);
+  const std::int64_t further = static_cast<std::int64_t>(step) * rows.step;
+  const unsigned char* source = rows.data + static_cast<std::int64_t>(first + own) * rows.step + 16 * piece;
+  unsigned char* to = tile + Tile<kWidth>::at(own, piece);
+  const auto each = [&](const auto& copy) {
 #pragma unroll 1
-  for (int row = thread / kAcross; row < count; row += step, from += step * heads.row) {
+    for (int row = own; row < count; row += step, source += further, to += Tile<kWidth>::bytes(step)) {
 #pragma unroll
-    for (int more = 0; more < Tile<kWidth>::kPieces; more += kAcross) {
-      unsigned char* const to = tile + Tile<kWidth>::at(row, piece + more);
-      const bool inside = first + row < tokens && (piece + more) * 8 < width;
-      if (wide) {
-        mma::copy_async(mma::address_of(to), inside ? from + more * 8 : origin, inside);
-      } else {
-        copy_numbers(to, from + more * 8, inside);
+      for (int more = 0; more < Tile<kWidth>::kPieces; more += Tile<kWidth>::kGroup) {
+        copy(to + 16 * more, source + 16 * more, first + row < tokens && (piece + more) * 8 < width);
       }
     }
+  };
+  if (wide) {
+    each([](unsigned char* place, const unsigned char* source, bool present) {
+      mma::copy_async(mma::address_of(place), source, present);
+    });
+  } else {
+    each(copy_numbers);
   }
 }
 
@@ -354,9 +375,9 @@ __device__ __forceinline__ void drop(const Problem<float>& p, std::uint32_t kept
 }
 
 // The problem's sizes in 32 bits, which take half the registers.
-struct Shape {
+struct Sizes {
   int heads, queries, keys, width;
-  explicit __device__ __forceinline__ Shape(const Problem<float>& p)
+  explicit __device__ __forceinline__ Sizes(const Problem<float>& p)
       : heads(static_cast<int>(p.heads)),
         queries(static_cast<int>(p.queries)),
         keys(static_cast<int>(p.keys)),
@@ -370,10 +391,10 @@ struct RowsOfBlock {
   int b, h, first;
 };
 template <int kRows>
-__device__ __forceinline__ RowsOfBlock rows_of_block(const Shape& shape, int tokens) {
+__device__ __forceinline__ RowsOfBlock rows_of_block(const Sizes& sizes, int tokens) {
   const int rows = static_cast<int>(blockDim.x) / kWarp * 16 * kRows, blocks = (tokens + rows - 1) / rows;
   const int block = static_cast<int>(blockIdx.x), head = block / blocks;
-  return {head / shape.heads, head % shape.heads, block % blocks * rows};
+  return {head / sizes.heads, head % sizes.heads, block % blocks * rows};
 }
 
 #endif

@@ -72,27 +72,26 @@ __device__ __forceinline__ void recompute(const Problem<float>& p, const Pairs<k
 
 // Shared memory: the block's rows of q and of dO, and two tiles of keys and of values.
 template <class T, int kWidth, class Phi>
-__global__ void __launch_bounds__(kMostWarps* kWarp)
+__global__ void __launch_bounds__(kMostWarps* kWarp, (kBlocks<Kernel::queries, kWidth>))
     queries_kernel(const __grid_constant__ Backward<float> s, WrittenHeads<float> dq, Alignment wide) {
   constexpr int kRows = kRowBlocks<Kernel::queries, kWidth>;
   constexpr bool kSoftmax = std::is_same_v<Phi, Softmax>;
   const Problem<float>& p = s.p;
-  const Shape shape(p);
-  const RowsOfBlock block = rows_of_block<kRows>(shape, shape.queries);
+  const Sizes sizes(p);
+  const RowsOfBlock block = rows_of_block<kRows>(sizes, sizes.queries);
   const int b = block.b, h = block.h, first = block.first + warp_of_thread() * 16 * kRows;
   const int rows_of_all = static_cast<int>(blockDim.x) / kWarp * 16 * kRows;
   unsigned char* const own = dynamic_shared();
   unsigned char* const own_grad = own + Tile<kWidth>::bytes(rows_of_all);
   unsigned char* const tiles = own_grad + Tile<kWidth>::bytes(rows_of_all);
+  const HeadRows rows_q(p.q, b, h), rows_k(p.k, b, h), rows_v(p.v, b, h), rows_grad(s.grad, b, h);
   const auto copy_tile = [&](int key, int stage) {
     unsigned char* const to = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
-    copy_rows<kWidth>(p.k, p.k.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads, to);
-    copy_rows<kWidth>(p.v, p.v.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads,
-                      to + Tile<kWidth>::bytes(kTokens));
+    copy_rows<kWidth>(rows_k, key, sizes.keys, sizes.width, kTokens, wide.loads, to);
+    copy_rows<kWidth>(rows_v, key, sizes.keys, sizes.width, kTokens, wide.loads, to + Tile<kWidth>::bytes(kTokens));
   };
-  copy_rows<kWidth>(p.q, p.q.at(b, h), block.first, shape.queries, shape.width, rows_of_all, wide.loads, own);
-  copy_rows<kWidth>(s.grad, s.grad.at(b, h), block.first, shape.queries, shape.width, rows_of_all, wide.loads,
-                    own_grad);
+  copy_rows<kWidth>(rows_q, block.first, sizes.queries, sizes.width, rows_of_all, wide.loads, own);
+  copy_rows<kWidth>(rows_grad, block.first, sizes.queries, sizes.width, rows_of_all, wide.loads, own_grad);
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
@@ -105,14 +104,14 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
     for (int r = 0; r < 2 * kRows; ++r) softmax.load(s, b, h, r, first + 8 * r + lane_of_thread() / 4);
   }
   Sums<kRows, kWidth> sums = {};
-  const bool idle = first >= shape.queries;
-  const bool checked = p.has_masks() || first + 16 * kRows > shape.queries;
+  const bool idle = first >= sizes.queries;
+  const bool checked = p.has_masks() || first + 16 * kRows > sizes.queries;
   int stage = 0;
-  for (int key = 0; key < shape.keys; key += kTokens, stage ^= 1) {
-    if (key + kTokens < shape.keys) copy_tile(key + kTokens, stage ^ 1);
+  for (int key = 0; key < sizes.keys; key += kTokens, stage ^= 1) {
+    if (key + kTokens < sizes.keys) copy_tile(key + kTokens, stage ^ 1);
     const unsigned char* const keys = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
     const unsigned char* const values = keys + Tile<kWidth>::bytes(kTokens);
-    const int steps = idle ? 0 : shape.keys - key < kTokens ? shape.keys - key : kTokens;
+    const int steps = idle ? 0 : sizes.keys - key < kTokens ? sizes.keys - key : kTokens;
 #pragma unroll 1
     for (int step = 0; step < steps; step += kStep) {
       const Pairs<false> pairs{b, h, first + lane_of_thread() / 4, key + step + lane_of_thread() % 4 * 2};
@@ -129,32 +128,33 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   float factor[2 * kRows];
 #pragma unroll
   for (int r = 0; r < 2 * kRows; ++r) factor[r] = p.score_scale;
-  write_sums<T, kWidth, kRows>(dq, dq.at(b, h), first, shape.queries, shape.width, wide.stores, sums, factor);
+  write_sums<T, kWidth, kRows>(dq, dq.at(b, h), first, sizes.queries, sizes.width, wide.stores, sums, factor);
 }
 
 // Shared memory: the block's rows of k and of v, and two tiles of q and of dO. dk or dv may be absent.
 template <class T, int kWidth, class Phi>
-__global__ void __launch_bounds__(kMostWarps* kWarp)
+__global__ void __launch_bounds__(kMostWarps* kWarp, (kBlocks<Kernel::keys, kWidth>))
     keys_kernel(const __grid_constant__ Backward<float> s, WrittenHeads<float> dk, WrittenHeads<float> dv,
                 Alignment wide) {
   constexpr int kRows = kRowBlocks<Kernel::keys, kWidth>;
   constexpr bool kSoftmax = std::is_same_v<Phi, Softmax>;
   const Problem<float>& p = s.p;
-  const Shape shape(p);
-  const RowsOfBlock block = rows_of_block<kRows>(shape, shape.keys);
+  const Sizes sizes(p);
+  const RowsOfBlock block = rows_of_block<kRows>(sizes, sizes.keys);
   const int b = block.b, h = block.h, first = block.first + warp_of_thread() * 16 * kRows;
   const int rows_of_all = static_cast<int>(blockDim.x) / kWarp * 16 * kRows;
   unsigned char* const own = dynamic_shared();
   unsigned char* const own_values = own + Tile<kWidth>::bytes(rows_of_all);
   unsigned char* const tiles = own_values + Tile<kWidth>::bytes(rows_of_all);
+  const HeadRows rows_q(p.q, b, h), rows_k(p.k, b, h), rows_v(p.v, b, h), rows_grad(s.grad, b, h);
   const auto copy_tile = [&](int query, int stage) {
     unsigned char* const to = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
-    copy_rows<kWidth>(p.q, p.q.at(b, h), query, shape.queries, shape.width, kTokens, wide.loads, to);
-    copy_rows<kWidth>(s.grad, s.grad.at(b, h), query, shape.queries, shape.width, kTokens, wide.loads,
+    copy_rows<kWidth>(rows_q, query, sizes.queries, sizes.width, kTokens, wide.loads, to);
+    copy_rows<kWidth>(rows_grad, query, sizes.queries, sizes.width, kTokens, wide.loads,
                       to + Tile<kWidth>::bytes(kTokens));
   };
-  copy_rows<kWidth>(p.k, p.k.at(b, h), block.first, shape.keys, shape.width, rows_of_all, wide.loads, own);
-  copy_rows<kWidth>(p.v, p.v.at(b, h), block.first, shape.keys, shape.width, rows_of_all, wide.loads, own_values);
+  copy_rows<kWidth>(rows_k, block.first, sizes.keys, sizes.width, rows_of_all, wide.loads, own);
+  copy_rows<kWidth>(rows_v, block.first, sizes.keys, sizes.width, rows_of_all, wide.loads, own_values);
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
@@ -163,14 +163,14 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   k.load(own, warp_of_thread() * 16 * kRows);
   v.load(own_values, warp_of_thread() * 16 * kRows);
   Sums<kRows, kWidth> sums_k = {}, sums_v = {};
-  const bool idle = first >= shape.keys;
-  const bool checked = p.has_masks() || first + 16 * kRows > shape.keys;
+  const bool idle = first >= sizes.keys;
+  const bool checked = p.has_masks() || first + 16 * kRows > sizes.keys;
   int stage = 0;
-  for (int query = 0; query < shape.queries; query += kTokens, stage ^= 1) {
-    if (query + kTokens < shape.queries) copy_tile(query + kTokens, stage ^ 1);
+  for (int query = 0; query < sizes.queries; query += kTokens, stage ^= 1) {
+    if (query + kTokens < sizes.queries) copy_tile(query + kTokens, stage ^ 1);
     const unsigned char* const queries = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
     const unsigned char* const grads = queries + Tile<kWidth>::bytes(kTokens);
-    const int steps = idle ? 0 : shape.queries - query < kTokens ? shape.queries - query : kTokens;
+    const int steps = idle ? 0 : sizes.queries - query < kTokens ? sizes.queries - query : kTokens;
 #pragma unroll 1
     for (int step = 0; step < steps; step += kStep) {
       const Pairs<true> pairs{b, h, first + lane_of_thread() / 4, query + step + lane_of_thread() % 4 * 2};
@@ -199,12 +199,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
 #pragma unroll
   for (int r = 0; r < 2 * kRows; ++r) factor[r] = p.score_scale;
   if (dk.present()) {
-    write_sums<T, kWidth, kRows>(dk, dk.at(b, h), first, shape.keys, shape.width, wide.stores, sums_k, factor);
+    write_sums<T, kWidth, kRows>(dk, dk.at(b, h), first, sizes.keys, sizes.width, wide.stores, sums_k, factor);
   }
 #pragma unroll
   for (int r = 0; r < 2 * kRows; ++r) factor[r] = 1;
   if (dv.present()) {
-    write_sums<T, kWidth, kRows>(dv, dv.at(b, h), first, shape.keys, shape.width, wide.stores, sums_v, factor);
+    write_sums<T, kWidth, kRows>(dv, dv.at(b, h), first, sizes.keys, sizes.width, wide.stores, sums_v, factor);
   }
 }
 

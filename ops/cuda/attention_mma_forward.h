@@ -87,23 +87,23 @@ inline constexpr int kKeptQueries = kWidth == 128  ? (kSoftmax ? 5 : 6)
 
 // Shared memory: the block's queries, and two tiles of keys and of values.
 template <class T, int kWidth, class Phi>
-__global__ void __launch_bounds__(kMostWarps* kWarp)
+__global__ void __launch_bounds__(kMostWarps* kWarp, (kBlocks<Kernel::forward, kWidth>))
     forward_kernel(const __grid_constant__ Problem<float> p, WrittenHeads<float> out, float* state, Alignment wide) {
   constexpr int kRows = kRowBlocks<Kernel::forward, kWidth>;
   constexpr bool kSoftmax = std::is_same_v<Phi, Softmax>;
-  const Shape shape(p);
-  const RowsOfBlock block = rows_of_block<kRows>(shape, shape.queries);
+  const Sizes sizes(p);
+  const RowsOfBlock block = rows_of_block<kRows>(sizes, sizes.queries);
   const int b = block.b, h = block.h, first = block.first + warp_of_thread() * 16 * kRows;
   const int rows_of_all = static_cast<int>(blockDim.x) / kWarp * 16 * kRows;
   unsigned char* const own = dynamic_shared();
   unsigned char* const tiles = own + Tile<kWidth>::bytes(rows_of_all);
+  const HeadRows rows_q(p.q, b, h), rows_k(p.k, b, h), rows_v(p.v, b, h);
   const auto copy_tile = [&](int key, int stage) {
     unsigned char* const to = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
-    copy_rows<kWidth>(p.k, p.k.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads, to);
-    copy_rows<kWidth>(p.v, p.v.at(b, h), key, shape.keys, shape.width, kTokens, wide.loads,
-                      to + Tile<kWidth>::bytes(kTokens));
+    copy_rows<kWidth>(rows_k, key, sizes.keys, sizes.width, kTokens, wide.loads, to);
+    copy_rows<kWidth>(rows_v, key, sizes.keys, sizes.width, kTokens, wide.loads, to + Tile<kWidth>::bytes(kTokens));
   };
-  copy_rows<kWidth>(p.q, p.q.at(b, h), block.first, shape.queries, shape.width, rows_of_all, wide.loads, own);
+  copy_rows<kWidth>(rows_q, block.first, sizes.queries, sizes.width, rows_of_all, wide.loads, own);
   copy_tile(0, 0);
   mma::wait_for_copies();
   __syncthreads();
@@ -111,14 +111,14 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
   q.load(own, warp_of_thread() * 16 * kRows);
   Sums<kRows, kWidth> sums = {};
   OnlineRows<kRows> online;
-  const bool idle = first >= shape.queries;
-  const bool checked = p.has_masks() || first + 16 * kRows > shape.queries;
+  const bool idle = first >= sizes.queries;
+  const bool checked = p.has_masks() || first + 16 * kRows > sizes.queries;
   int stage = 0;
-  for (int key = 0; key < shape.keys; key += kTokens, stage ^= 1) {
-    if (key + kTokens < shape.keys) copy_tile(key + kTokens, stage ^ 1);
+  for (int key = 0; key < sizes.keys; key += kTokens, stage ^= 1) {
+    if (key + kTokens < sizes.keys) copy_tile(key + kTokens, stage ^ 1);
     const unsigned char* const keys = tiles + 2 * stage * Tile<kWidth>::bytes(kTokens);
     const unsigned char* const values = keys + Tile<kWidth>::bytes(kTokens);
-    const int steps = idle ? 0 : shape.keys - key < kTokens ? shape.keys - key : kTokens;
+    const int steps = idle ? 0 : sizes.keys - key < kTokens ? sizes.keys - key : kTokens;
 #pragma unroll 1
     for (int step = 0; step < steps; step += kStep) {
       Scores<kRows> s;
@@ -154,13 +154,13 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       float maximum, inverse;
       factor[r] = online.finish(r, &maximum, &inverse);
       const int i = first + 8 * r + lane_of_thread() / 4;
-      if (state == nullptr || i >= shape.queries || lane_of_thread() % 4 != 0) continue;
+      if (state == nullptr || i >= sizes.queries || lane_of_thread() % 4 != 0) continue;
       float* const row = state + (b * p.heads + h) * p.queries + i;
       row[0] = maximum;
       row[p.batch * p.heads * p.queries] = inverse;
     }
   }
-  write_sums<T, kWidth, kRows>(out, out.at(b, h), first, shape.queries, shape.width, wide.stores, sums, factor);
+  write_sums<T, kWidth, kRows>(out, out.at(b, h), first, sizes.queries, sizes.width, wide.stores, sums, factor);
 }
 
 template <class T, int kWidth>

@@ -10,12 +10,14 @@
 
 namespace polygrad::cuda::attention {
 
-// Whether there are kernels for the problem. They count tokens in 32 bits.
+// Whether there are kernels for the problem. They count tokens, and the bytes from one to the next, in 32 bits.
 inline bool has_tensor_core_kernels(const AttentionProblem& problem) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+  constexpr std::int64_t kMost = std::int64_t{1} << 29;
   const DType dtype = problem.q.dtype;
   const std::int64_t width = problem.q.sizes[3];
-  if (problem.q.sizes[2] > kMostTokens || problem.k.sizes[2] > kMostTokens) return false;
+  for (const TensorRef& x : {problem.q, problem.k, problem.v}) {
+    if (x.sizes[2] > kMost || x.strides[2] > kMost) return false;
+  }
   if (problem.bias.present() && problem.bias.dtype != dtype && problem.bias.dtype != DType::f32) return false;
   return (dtype == DType::bf16 || dtype == DType::f16) && width % 8 == 0 && width <= kWidths[3];
 }
@@ -67,11 +69,9 @@ inline Alignment alignment_of(std::initializer_list<TensorRef> inputs, std::init
   return {.loads = rows_aligned(inputs, 16), .stores = rows_aligned(results, 4)};
 }
 
-// As many warps as have rows, up to kMostWarps, and at least two, which share the copying.
-inline int warps_for(std::int64_t rows, int rows_of_warp) {
-  const std::int64_t needed = ceil_div(rows, rows_of_warp);
-  return needed < 2 ? 2 : needed < kMostWarps ? static_cast<int>(needed) : kMostWarps;
-}
+// Two warps, which share the copying, or four where there are rows for a third. (copy_rows needs a multiple of 64
+// threads.)
+inline int warps_for(std::int64_t rows, int rows_of_warp) { return rows <= 2 * rows_of_warp ? 2 : kMostWarps; }
 
 // A block for each warps · rows_of_warp rows of each head.
 template <class... Parameters, class... Arguments>

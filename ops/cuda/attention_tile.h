@@ -85,8 +85,8 @@ struct Backward {
 
 #if defined(__CUDACC__) || defined(POLYGRAD_HOST_CUDA)
 
-__device__ __forceinline__ int warp_of_thread() { return static_cast<int>(threadIdx.x) / kWarp; }
-__device__ __forceinline__ int lane_of_thread() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ __forceinline__ int warp_of_thread() { return static_cast<int>(threadIdx.x / unsigned{kWarp}); }
+__device__ __forceinline__ int lane_of_thread() { return static_cast<int>(threadIdx.x % unsigned{kWarp}); }
 
 // --- one pair of a query and a key
 // --------------------------------------------------------------------------------------

@@ -106,12 +106,16 @@ struct Copy {
 // Of each thread: what it has started to copy.
 struct Pending {
   static constexpr int kMost = 512;
+  std::uint64_t block = 0;
   Copy copies[kMost];
   int count = 0;
 };
 inline Pending& pending() {
   static Pending all[1024];
-  return all[threadIdx.x];
+  Pending& own = all[threadIdx.x];
+  if (own.block != host_cuda::block_number()) own.count = 0;
+  own.block = host_cuda::block_number();
+  return own;
 }
 
 }  // namespace host

@@ -34,6 +34,7 @@ polygrad_use(host_cuda fmt)
 polygrad_test(test_cuda USES ops SOURCES
   ${cuda_tests}
   cuda/host/host_test.cpp
+  cuda/host/mma_test.cpp
   SUPPORT
   ${op_table_sources}
   $<TARGET_OBJECTS:host_cuda>

@@ -118,6 +118,7 @@ struct Block {
   int current = 0, at_barrier = 0, ended = 0;
   Site barrier_site;       // where those at_barrier wait
   std::size_t shared = 0;  // bytes of dynamic shared memory
+  std::uint64_t number = 0;
   std::string error;
 };
 Block block;
@@ -196,6 +197,7 @@ void run_block() {
   for (Thread& thread : block.threads) thread = Thread{};
   for (Warp& warp : block.warps) warp.open.clear();
   block.at_barrier = block.ended = 0;
+  ++block.number;
   std::memset(shared_memory, 0xff, block.shared);
   while (block.ended < count && block.error.empty()) {
     bool moved = false;
@@ -226,6 +228,7 @@ void give_up(const std::string& what) {
 }
 
 int lane() { return block.current & 31; }
+std::uint64_t block_number() { return block.number; }
 unsigned char* dynamic_shared() { return shared_memory; }
 
 void barrier(const Site& site) {

@@ -60,6 +60,7 @@ void meet(void* own, void (*work)(void* const (&lanes)[32]), const Site& site = 
 [[noreturn]] void give_up(const std::string& what);
 unsigned char* dynamic_shared();
 int lane();
+std::uint64_t block_number();  // of the block that runs, among all that ever did
 
 template <class T>
 T shuffle(unsigned mask, T value, int from, const Site& site) {
