@@ -289,3 +289,11 @@ TEST_CASE("attention on tensor cores: every width, and numbers of tokens around 
     }
   }
 }
+
+TEST_CASE("attention on tensor cores: one query (class attention), and one key") {
+  POLYGRAD_NEEDS_GPU();
+  for (const char* phi : {"softmax", "x3", "gelu"}) {
+    check_case({.phi = phi, .heads = 2, .queries = 1, .keys = 70, .width = 48, .key_mask = true});
+    check_case({.phi = phi, .heads = 2, .queries = 70, .keys = 1, .width = 128, .query_mask = true, .bias = true});
+  }
+}
