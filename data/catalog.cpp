@@ -7,6 +7,7 @@
 #include "data/fashion_mnist.h"
 #include "data/file_tree.h"
 #include "data/image_folder.h"
+#include "data/lra.h"
 #include "data/split.h"
 #include "engine/error.h"
 #include "engine/format.h"
@@ -18,19 +19,6 @@ namespace {
 // 5,000 of the 60,000 of MNIST's relatives.
 constexpr double kDefaultValFraction = 1.0 / 12;
 
-std::vector<std::int64_t> all_positions(std::int64_t size) {
-  std::vector<std::int64_t> positions;
-  for (std::int64_t i = 0; i < size; ++i) positions.push_back(i);
-  return positions;
-}
-
-std::shared_ptr<const Dataset> part(const std::shared_ptr<const Dataset>& base, std::vector<std::int64_t> positions,
-                                    std::int64_t limit, const DataOptions& options) {
-  if (limit >= 0) positions = choose_samples(positions, limit, options.split_seed);
-  if (static_cast<std::int64_t>(positions.size()) == base->size()) return base;
-  return std::make_shared<Subset>(base, std::move(positions));
-}
-
 // ImageNet's numbers, which timm's recipes use for all photographs.
 const std::vector<double> kPhotoMean = {0.485, 0.456, 0.406}, kPhotoStddev = {0.229, 0.224, 0.225};
 const std::vector<double> kGreyMean = {0.449}, kGreyStddev = {0.226};
@@ -41,29 +29,17 @@ constexpr std::int64_t kTinyImageNetSide = 64, kCifarSide = 32;
 void fill_parts(DataParts& parts, const std::shared_ptr<const Dataset>& train,
                 const std::shared_ptr<const Dataset>& val, const std::shared_ptr<const Dataset>& test,
                 const DataOptions& options) {
-  const std::int64_t size = train->size();
-  std::vector<std::int64_t> train_positions = all_positions(size);
+  std::vector<std::int64_t> train_positions = all_positions(train->size());
   if (val) {
-    parts.val = part(val, all_positions(val->size()), options.limit_val, options);
+    parts.val = part_of(val, all_positions(val->size()), options.limit_val, options.split_seed);
   } else {
     const double fraction = options.val_fraction < 0 ? kDefaultValFraction : options.val_fraction;
-    const auto held_out = static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(size)));
-    if (held_out < 1 || held_out >= size) {
-      throw ConfigError(
-          format("[data] data.val_fraction {} holds {} of {} training samples out; expected at least one on "
-                 "either side, because the best checkpoint is chosen on them",
-                 fraction, held_out, size));
-    }
-    std::vector<std::int64_t> labels;
-    if (options.stratify) {
-      for (std::int64_t i = 0; i < size; ++i) labels.push_back(train->label(i));
-    }
-    Split split = split_samples(size, held_out, options.split_seed, labels);
-    parts.val = part(train, std::move(split.val), options.limit_val, options);
+    Split split = hold_out(*train, train_positions, fraction, options.split_seed, options.stratify);
+    parts.val = part_of(train, std::move(split.val), options.limit_val, options.split_seed);
     train_positions = std::move(split.train);
   }
-  parts.train = part(train, std::move(train_positions), options.limit_train, options);
-  if (test) parts.test = part(test, all_positions(test->size()), options.limit_val, options);
+  parts.train = part_of(train, std::move(train_positions), options.limit_train, options.split_seed);
+  if (test) parts.test = part_of(test, all_positions(test->size()), options.limit_val, options.split_seed);
   parts.class_names = train->class_names();
 }
 
@@ -90,8 +66,7 @@ DataParts idx_parts(const std::shared_ptr<IdxDataset>& train, const std::shared_
 bool is_cifar(const DataOptions& options) { return options.name == "cifar10" || options.name == "cifar100"; }
 
 // What the pictures' sizes and colours are by their data set.
-template <class Parts>
-void describe_pictures(Parts& parts, const DataOptions& options) {
+void describe_pictures(SampleFormat& parts, const DataOptions& options) {
   parts.resizable = true;
   parts.channels = options.grey ? 1 : 3;
   parts.height = parts.width = options.name == "tiny_imagenet" ? kTinyImageNetSide : is_cifar(options) ? kCifarSide : 0;
@@ -137,6 +112,8 @@ DataParts picture_parts(const DataOptions& options) {
   return parts;
 }
 
+bool is_lra(const DataOptions& options) { return find_lra_task(options.name) != nullptr; }
+
 bool is_known(const std::string& name) {
   const std::vector<std::string> names = data_names();
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -157,7 +134,9 @@ bool in_idx_files(const DataOptions& options) { return options.name == "fashion_
 }  // namespace
 
 std::vector<std::string> data_names() {
-  return {"fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", "image_folder", "idx"};
+  std::vector<std::string> names = {"fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", "image_folder", "idx"};
+  for (const LraTask& task : lra_tasks()) names.push_back(task.data_name());
+  return names;
 }
 
 DataParts open_data(const DataOptions& options) {
@@ -170,6 +149,7 @@ DataParts open_data(const DataOptions& options) {
     const auto train = open_idx_folder(options.root, true);
     return idx_parts(train, open_idx_folder(options.root, false), options);
   }
+  if (is_lra(options)) return open_lra(options);
   DataParts parts = has_cifar_files(options) ? cifar_parts(open_cifar(options), options) : picture_parts(options);
   if (parts.channels == 1) {
     parts.mean = kGreyMean;
@@ -188,9 +168,9 @@ EvalData open_eval_data(const DataOptions& options, const std::string& split,
                         const std::vector<std::string>& class_names, const std::string& trained_on) {
   check_options(options);
   EvalData result;
-  const std::string root = image_root(options);
   std::shared_ptr<const Dataset> found;
-  if (!in_idx_files(options) && !has_cifar_files(options) && !is_folder(root + "/train")) {
+  const std::string root = image_root(options);
+  if (!in_idx_files(options) && !is_lra(options) && !has_cifar_files(options) && !is_folder(root + "/train")) {
     // Pictures without a training part beside them.
     TreeNotes notes;
     std::string name;
@@ -202,7 +182,7 @@ EvalData open_eval_data(const DataOptions& options, const std::string& split,
         name.empty() && val != std::string::npos && trained_on.find(divided, val) != std::string::npos;
     const bool same = undivided && trained_on.find(divided + files->content(), val) != std::string::npos;
     if (!same) {
-      found = part(files, all_positions(files->size()), options.limit_val, options);
+      found = part_of(files, all_positions(files->size()), options.limit_val, options.split_seed);
       result.split = name.empty() ? (split.empty() ? "val" : split) : name;
       describe_pictures(result, options);
       result.notes = std::move(notes.lines);
@@ -215,16 +195,14 @@ EvalData open_eval_data(const DataOptions& options, const std::string& split,
     }
   }
   if (!found) {
-    DataParts parts = open_data(options);
+    DataParts parts = is_lra(options) ? open_lra(options, split.empty() ? "test" : split) : open_data(options);
+    if (is_lra(options) && split.empty() && !parts.test) parts = open_lra(options, "val");
     result.split = !split.empty() ? split : parts.test && parts.test->size() > 0 ? "test" : "val";
     found = result.split == "test" ? parts.test : result.split == "val" ? parts.val : parts.train;
     if (!found || found->size() == 0) {
       throw DataError(format("[eval] the data set {} has no {} part", options.name, result.split));
     }
-    result.channels = parts.channels;
-    result.height = parts.height;
-    result.width = parts.width;
-    result.resizable = parts.resizable;
+    static_cast<SampleFormat&>(result) = parts;
     result.notes = std::move(parts.notes);
   }
   result.dataset = with_classes(std::move(found), class_names);

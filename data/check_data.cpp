@@ -27,7 +27,14 @@ struct Look {
 void look_at(const Dataset& dataset, std::int64_t index, Look& look) {
   try {
     Generator generator;
-    const Tensor image = dataset.get(index, generator).image.contiguous();
+    const Sample sample = dataset.get(index, generator);
+    if (sample.tokens.defined()) {
+      const std::vector<std::int64_t> ids = sample.tokens.to_vector<std::int64_t>();
+      const std::int64_t towers = sample.tokens.size(0);
+      look.hash = content_hash(ids.data(), ids.size() * sizeof ids[0], content_hash(&towers, sizeof towers));
+      return;
+    }
+    const Tensor image = sample.image.contiguous();
     look.height = image.size(1);
     look.width = image.size(2);
     const std::int64_t channels = std::min<std::int64_t>(image.size(0), 3), count = look.height * look.width;
@@ -162,27 +169,33 @@ DataCheck check_data(const DataParts& data) {
       check.bad.push_back(look.message);
     }
   }
-  measure(parts.front().looks, data.channels, check);
+  const bool tokens = data.towers > 0;
+  const char* what = tokens ? "sequences" : "pictures";
+  if (!tokens) measure(parts.front().looks, data.channels, check);
   const std::vector<std::string> twins = find_twins(parts, check);
 
   std::string& text = check.report;
   text += class_table(parts, data.class_names);
   for (const Part& part : parts) {
     const auto [least, most] = std::minmax_element(part.counts.begin(), part.counts.end());
-    text += format("{}: {} pictures of {} classes, {} to {} a class\n", part.name, part.dataset->size(),
+    text += format("{}: {} {} of {} classes, {} to {} a class\n", part.name, part.dataset->size(), what,
                    part.counts.size(), *least, *most);
   }
-  text += sizes_text(parts);
-  text += "mean and standard deviation of the training pictures:";
-  for (const double value : check.mean) text += format(" {:.4f}", value);
-  text += ";";
-  for (const double value : check.stddev) text += format(" {:.4f}", value);
-  text += "\n";
+  if (tokens) {
+    text += data.report;
+  } else {
+    text += sizes_text(parts);
+    text += "mean and standard deviation of the training pictures:";
+    for (const double value : check.mean) text += format(" {:.4f}", value);
+    text += ";";
+    for (const double value : check.stddev) text += format(" {:.4f}", value);
+    text += "\n";
+  }
   text += format("notes: {}\n", data.notes.size()) + listed(data.notes);
   text += format("foreign files: {}; hidden entries passed over: {}\n", data.foreign.size(), data.hidden);
   text += listed(data.foreign);
-  text += format("same pixels as another picture: {} in the same class, {} under another class, {} in another part\n",
-                 check.same_class, check.other_class, check.other_part);
+  text += format("same {} as another: {} in the same class, {} under another class, {} in another part\n",
+                 tokens ? "tokens" : "pixels", check.same_class, check.other_class, check.other_part);
   text += listed(twins);
   text += format("can't be used: {} of {}", check.bad.size(), check.pictures);
   for (int fault = 0; fault < 6; ++fault) {
@@ -192,8 +205,8 @@ DataCheck check_data(const DataParts& data) {
   text += "\n";
   for (const std::string& message : check.bad) text += "  " + message + "\n";  // all: they are to be mended
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  text += format("time: {:.1f} s with {} threads, {:.0f} pictures/s; JPEG by {}\n", seconds, num_threads(),
-                 static_cast<double>(check.pictures) / std::max(seconds, 1e-9), jpeg_decoder_name());
+  text += format("time: {:.1f} s with {} threads, {:.0f} {}/s; JPEG by {}\n", seconds, num_threads(),
+                 static_cast<double>(check.pictures) / std::max(seconds, 1e-9), what, jpeg_decoder_name());
   return check;
 }
 

@@ -26,6 +26,15 @@ std::string folder_of(const std::string& root, const char* inner, const char* fi
   return !is_file(root + "/" + file) && is_file(root + "/" + inner + "/" + file) ? root + "/" + inner : root;
 }
 
+constexpr const char* kFirst10 = "data_batch_1.bin";
+constexpr const char* kTest10 = "test_batch.bin";
+
+// Either part is enough.
+std::string cifar10_folder(const std::string& root) {
+  const std::string folder = folder_of(root, kFolder10, kFirst10);
+  return is_file(folder + "/" + kFirst10) ? folder : folder_of(root, kFolder10, kTest10);
+}
+
 std::string data_bytes(const std::string& path) {
   try {
     return read_file(path);
@@ -59,9 +68,10 @@ std::vector<std::string> numbers(std::int64_t count) {
 
 void note_sizes(const std::string& folder, CifarParts& parts) {
   constexpr std::int64_t kTrain = 50000, kTest = 10000;
-  if (parts.train->size() == kTrain && parts.test->size() == kTest) return;
-  parts.notes.push_back(format("{}: {} training and {} test pictures; the whole set has {} and {}", folder,
-                               parts.train->size(), parts.test->size(), kTrain, kTest));
+  const std::int64_t train = parts.train ? parts.train->size() : kTrain, test = parts.test ? parts.test->size() : kTest;
+  if (train == kTrain && test == kTest) return;
+  parts.notes.push_back(
+      format("{}: {} training and {} test pictures; the whole set has {} and {}", folder, train, test, kTrain, kTest));
 }
 
 }  // namespace
@@ -127,24 +137,29 @@ std::string CifarDataset::describe(std::int64_t index) const {
 }
 
 bool has_cifar10(const std::string& root) {
-  return is_file(folder_of(root, kFolder10, "data_batch_1.bin") + "/data_batch_1.bin");
+  const std::string folder = cifar10_folder(root);
+  return is_file(folder + "/" + kFirst10) || is_file(folder + "/" + kTest10);
 }
 
 bool has_cifar100(const std::string& root) { return is_file(folder_of(root, kFolder100, "train.bin") + "/train.bin"); }
 
-CifarParts open_cifar10(const std::string& root, bool grey) {
-  const std::string folder = folder_of(root, kFolder10, "data_batch_1.bin");
-  std::vector<std::string> files;
-  for (int i = 1; i <= 5; ++i) {
-    const std::string file = format("{}/data_batch_{}.bin", folder, i);
-    if (!is_file(file)) break;
-    files.push_back(file);
-  }
+CifarParts open_cifar10(const std::string& root, bool grey, const std::string& only) {
+  const std::string folder = cifar10_folder(root);
   const std::vector<std::string> names = names_of(folder + "/batches.meta.txt", cifar10_classes());
   CifarParts parts;
-  parts.train = std::make_shared<CifarDataset>("cifar10 train", files, names, CifarLabels::ten, grey);
-  parts.test = std::make_shared<CifarDataset>("cifar10 test", std::vector<std::string>{folder + "/test_batch.bin"},
-                                              names, CifarLabels::ten, grey);
+  if (only != "test") {
+    std::vector<std::string> files = {folder + "/" + kFirst10};
+    for (int i = 2; i <= 5; ++i) {
+      const std::string file = format("{}/data_batch_{}.bin", folder, i);
+      if (!is_file(file)) break;
+      files.push_back(file);
+    }
+    parts.train = std::make_shared<CifarDataset>("cifar10 train", files, names, CifarLabels::ten, grey);
+  }
+  if (only != "train") {
+    parts.test = std::make_shared<CifarDataset>("cifar10 test", std::vector<std::string>{folder + "/" + kTest10}, names,
+                                                CifarLabels::ten, grey);
+  }
   note_sizes(folder, parts);
   return parts;
 }

@@ -49,12 +49,13 @@ struct CifarParts {
   std::vector<std::string> notes;
 };
 
-// Whether `root` (or the archive's folder in it) holds the binary files.
+// Whether `root` (or the archive's folder in it) holds the binary files (CIFAR-10: of either part).
 bool has_cifar10(const std::string& root);
 bool has_cifar100(const std::string& root);
 // data_batch_1.bin ... data_batch_5.bin (those that are there, from 1 on) and test_batch.bin; names from
-// batches.meta.txt where it is there.
-CifarParts open_cifar10(const std::string& root, bool grey = false);
+// batches.meta.txt where it is there. `only` "train" or "test": the other part stays null, and needs no file. Throws
+// DataError naming a file that is missing or malformed.
+CifarParts open_cifar10(const std::string& root, bool grey = false, const std::string& only = "");
 // train.bin and test.bin; names from fine_label_names.txt or coarse_label_names.txt.
 CifarParts open_cifar100(const std::string& root, CifarLabels labels, bool grey = false);
 

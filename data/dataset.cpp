@@ -28,6 +28,8 @@ Sample Subset::get(std::int64_t index, Generator& generator) const { return base
 
 std::int64_t Subset::label(std::int64_t index) const { return base_->label(checked(index)); }
 
+TokenCounts Subset::token_counts(std::int64_t index) const { return base_->token_counts(checked(index)); }
+
 std::string Subset::describe(std::int64_t index) const { return base_->describe(checked(index)); }
 
 std::string Subset::fingerprint() const {

@@ -14,9 +14,21 @@
 
 namespace polygrad {
 
+// One of image and tokens is defined.
 struct Sample {
   Tensor image;             // (channels, height, width) on the CPU; u8 as stored, f32 where the data set computes
   std::int64_t label = -1;  // 0 <= label < class_names().size()
+  Tensor tokens = {};       // i64 (towers, length) on the CPU; kNoToken behind the end of a shorter tower
+};
+
+// Stands where a sequence has ended: any negative number does, and no vocabulary has one.
+inline constexpr std::int64_t kNoToken = -1;
+
+// What a sample of tokens was before it was cut to the model's length; of several towers, the longest one's lengths.
+struct TokenCounts {
+  std::int64_t length = 0;   // tokens in the file
+  std::int64_t kept = 0;     // of those, the tokens of the sample
+  std::int64_t unknown = 0;  // tokens that the vocabulary does not have, of all towers
 };
 
 // All functions are const and may be called by several threads at once.
@@ -31,6 +43,8 @@ class Dataset {
   virtual Sample get(std::int64_t index, Generator& generator) const = 0;
   // The label alone, without decoding an image.
   virtual std::int64_t label(std::int64_t index) const = 0;
+  // Without reading the sample; all 0 for images.
+  virtual TokenCounts token_counts(std::int64_t) const { return {}; }
   virtual const std::vector<std::string>& class_names() const = 0;
   // Where sample `index` comes from, for messages: a path, or "FILE[17]".
   virtual std::string describe(std::int64_t index) const = 0;
@@ -49,6 +63,7 @@ class Subset : public Dataset {
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
   Sample get(std::int64_t index, Generator& generator) const override;
   std::int64_t label(std::int64_t index) const override;
+  TokenCounts token_counts(std::int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return base_->class_names(); }
   std::string describe(std::int64_t index) const override;
   std::string fingerprint() const override;

@@ -195,6 +195,20 @@ std::vector<std::string> find_folders(const std::string& folder, TreeNotes& note
   return folders;
 }
 
+std::vector<std::string> find_files(const std::string& folder, std::string_view ending, TreeNotes& notes) {
+  std::vector<std::string> files;
+  for (const Entry& entry : list(folder)) {
+    if (is_hidden(entry.name)) {
+      ++notes.hidden;
+    } else if (!entry.folder && entry.name.ends_with(ending)) {
+      files.push_back(entry.name);
+    } else if (!entry.folder) {
+      notes.foreign.push_back(folder + "/" + entry.name);
+    }
+  }
+  return files;
+}
+
 bool is_folder(const std::string& path) {
   struct stat status = {};
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);

@@ -1,4 +1,4 @@
-// Folders of pictures: what is found, in which order, and what is left out.
+// Folders of pictures, and of other files: what is found, in which order, and what is left out.
 //
 // Where this stands: below image_files.h. Nothing here opens a picture.
 //
@@ -37,6 +37,10 @@ struct TreeNotes {
 std::vector<FoundFile> find_pictures(const std::string& folder, TreeNotes& notes);
 // The folders directly in `folder`, in natural order. `loose`, where given, counts the pictures that lie beside them.
 std::vector<std::string> find_folders(const std::string& folder, TreeNotes& notes, std::int64_t* loose = nullptr);
+
+// The names of the files directly in `folder` that end in `ending` (".txt"), in natural order; other files become
+// foreign, folders are passed over.
+std::vector<std::string> find_files(const std::string& folder, std::string_view ending, TreeNotes& notes);
 
 bool is_folder(const std::string& path);
 bool is_file(const std::string& path);

@@ -21,6 +21,7 @@ class Relabelled : public Dataset {
     return sample;
   }
   std::int64_t label(std::int64_t index) const override { return mapped(base_->label(index)); }
+  TokenCounts token_counts(std::int64_t index) const override { return base_->token_counts(index); }
   const std::vector<std::string>& class_names() const override { return names_; }
   std::string describe(std::int64_t index) const override { return base_->describe(index); }
   std::string fingerprint() const override {

@@ -17,6 +17,7 @@
 
 #include "data/augment.h"
 #include "data/decode.h"
+#include "data/token_table.h"
 #include "engine/error.h"
 #include "engine/format.h"
 #include "engine/log.h"
@@ -33,6 +34,27 @@ SamplerOptions with_size(SamplerOptions options, const Dataset* dataset) {
 }
 
 using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+
+// (samples, towers, longest): each (towers, length) sequence filled up with kNoToken. `samples` is their number, or 0,
+// where the first one only tells the towers.
+Tensor pad_sequences(const std::vector<Tensor>& sequences, std::int64_t samples) {
+  const std::int64_t towers = sequences.front().size(0);
+  std::int64_t longest = 1;  // empty texts alone still are a batch
+  for (const Tensor& sequence : sequences) longest = std::max(longest, sequence.size(1));
+  TensorOptions options;
+  options.dtype = DType::i64;
+  Tensor padded = Tensor::empty(Shape{samples, towers, longest}, options);
+  std::int64_t* to = padded.data<std::int64_t>();
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const Tensor& sequence = sequences[static_cast<std::size_t>(i)];
+    const std::int64_t* from = sequence.data<std::int64_t>();
+    for (std::int64_t tower = 0; tower < towers; ++tower, from += sequence.size(1), to += longest) {
+      std::copy(from, from + sequence.size(1), to);
+      std::fill(to + sequence.size(1), to + longest, kNoToken);
+    }
+  }
+  return padded;
+}
 
 struct Ticket {
   std::int64_t number = 0;
@@ -82,7 +104,8 @@ struct Loader::Queue {
 Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : dataset_(std::move(dataset)),
       options_(std::move(options)),
-      sampler_(with_size(options_.sampler, dataset_.get())) {
+      sampler_(with_size(options_.sampler, dataset_.get()),
+               options_.sampler.bucket > 0 ? token_lengths(*dataset_) : std::vector<std::int32_t>()) {
   if (options_.workers < 0 || options_.prefetch < 1 || options_.epochs < 0) {
     throw ValueError(format("[loader] {} workers, prefetch {}, {} epochs; expected at least 0, 1 and 0",
                             options_.workers, options_.prefetch, options_.epochs));
@@ -206,6 +229,7 @@ Batch Loader::make_batch(DataPosition position, const std::vector<std::int64_t>&
   const bool empty = batch.indices.empty();
   const std::vector<std::int64_t> wanted = empty ? std::vector<std::int64_t>{order.front()} : batch.indices;
   Shape image_shape;
+  std::vector<Tensor> sequences;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (stopping != nullptr && stopping->load(std::memory_order_relaxed)) return batch;
@@ -213,7 +237,17 @@ Batch Loader::make_batch(DataPosition position, const std::vector<std::int64_t>&
     const std::int64_t view = (range.begin + static_cast<std::int64_t>(i)) % sampler_.options().repeats;
     const std::optional<Sample> sample = load_usable(position.epoch, index, view);
     if (!sample) continue;
-    if (!batch.images.defined()) {
+    if (sample->tokens.defined() ? batch.images.defined() : !sequences.empty()) {
+      throw DataError(format("[loader] {}: an image among sequences of tokens; expected one kind in a batch",
+                             dataset_->describe(index)));
+    }
+    if (sample->tokens.defined()) {
+      if (!sequences.empty() && sample->tokens.size(0) != sequences.front().size(0)) {
+        throw DataError(format("[loader] {}: {} sequences, the batch's first has {}; expected as many",
+                               dataset_->describe(index), sample->tokens.size(0), sequences.front().size(0)));
+      }
+      sequences.push_back(sample->tokens);
+    } else if (!batch.images.defined()) {
       image_shape = sample->image.shape();
       Shape shape = image_shape;
       shape.insert(0, batch.size());
@@ -223,7 +257,7 @@ Batch Loader::make_batch(DataPosition position, const std::vector<std::int64_t>&
                              dataset_->describe(index), to_string(sample->image.shape()), to_string(image_shape)));
     }
     if (empty) break;
-    const auto elements = static_cast<std::size_t>(sample->image.numel());
+    const auto elements = static_cast<std::size_t>(sample->image.defined() ? sample->image.numel() : 0);
     if (elements > 0) {
       std::memcpy(batch.images.data<float>() + kept * elements, sample->image.data<float>(), elements * sizeof(float));
     }
@@ -244,6 +278,7 @@ Batch Loader::make_batch(DataPosition position, const std::vector<std::int64_t>&
     batch.images = rows(static_cast<float*>(nullptr), batch.images);
     batch.labels = rows(static_cast<std::int64_t*>(nullptr), batch.labels);
   }
+  if (!sequences.empty()) batch.tokens = pad_sequences(sequences, batch.size());
   return batch;
 }
 
@@ -284,6 +319,13 @@ Sample Loader::load_sample(std::int64_t epoch, std::int64_t index, std::int64_t 
     Sample sample = dataset_->get(index, generator);
     if (sample.label < 0 || sample.label >= dataset_->classes()) {
       throw DataError(format("[loader] label {} is outside the {} classes", sample.label, dataset_->classes()));
+    }
+    if (sample.tokens.defined()) {
+      if (sample.tokens.dtype() != DType::i64 || sample.tokens.dim() != 2) {
+        throw DTypeError(format("[loader] expected tokens i64 (towers, length), got {}", describe(sample.tokens)));
+      }
+      sample.tokens = sample.tokens.contiguous();
+      return sample;
     }
     sample.image = options_.transform ? options_.transform(sample.image, generator) : normalize(sample.image, {}, {});
     if (sample.image.dtype() != DType::f32) {

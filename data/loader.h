@@ -19,6 +19,7 @@
 
 namespace polygrad {
 
+// One of images and tokens is defined.
 struct Batch {
   Tensor images;                      // f32 (B, C, H, W)
   Tensor labels;                      // i64 (B)
@@ -26,6 +27,10 @@ struct Batch {
   DataPosition position;              // of this batch
   std::int64_t offset = 0;            // its first sample's place in the epoch's order (all ranks counted)
   bool last = false;                  // the epoch's last
+  Tensor tokens = {};                 // i64 (B, towers, length of the batch's longest); kNoToken behind shorter ones
+  const Tensor& input() const { return tokens.defined() ? tokens : images; }  // what a model takes
+  // Where a model on `device` takes it: tokens stay on the CPU, where masks and positions are made of them.
+  Device input_place(Device device) const { return tokens.defined() ? Device::cpu() : device; }
   std::int64_t size() const { return static_cast<std::int64_t>(indices.size()); }
 };
 
@@ -42,8 +47,8 @@ struct LoaderOptions {
   int prefetch = 2;        // batches in the queue per worker, at least 1
   BadSample bad_sample = BadSample::stop;
   std::int64_t epochs = 1;  // how many epochs next() walks through from start(); 0: without end
-  // Applied to each image: u8 or f32 (C, H, W) -> f32, all of one shape. Called by several threads. Empty: u8 is scaled
-  // to [0, 1], f32 stays.
+  // Applied to each image, not to tokens: u8 or f32 (C, H, W) -> f32, all of one shape. Called by several threads.
+  // Empty: u8 is scaled to [0, 1], f32 stays.
   std::function<Tensor(const Tensor& image, Generator& generator)> transform;
 };
 
@@ -61,7 +66,8 @@ class Loader {
   void start(DataPosition position = {});
   // The next batch, or nothing at the end of the last epoch. Not to be called by two threads at once. Throws what the
   // data set or the transform threw (DataError with the sample's index and place added); also DataError for a label
-  // outside the classes or images of different shapes in a batch. After that only start() goes on.
+  // outside the classes, images of different shapes or another number of towers in a batch. After that only start()
+  // goes on.
   std::optional<Batch> next();
 
   std::int64_t batches_per_epoch() const { return sampler_.batches_per_epoch(); }

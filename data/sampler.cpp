@@ -10,10 +10,12 @@
 namespace polygrad {
 
 namespace {
-constexpr std::uint64_t kOrderPurpose = 0x6F72646572;  // keeps the shuffles' streams apart from the samples'
-}
+// Keep the shuffles' streams apart from the samples'.
+constexpr std::uint64_t kOrderPurpose = 0x6F72646572, kBucketPurpose = 0x6275636B6574;
+}  // namespace
 
-Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+Sampler::Sampler(const SamplerOptions& options, std::vector<std::int32_t> lengths)
+    : options_(options), lengths_(std::move(lengths)) {
   if (options.size < 1) throw ValueError("[sampler] the data set is empty");
   if (options.batch_size < 1) {
     throw ValueError(format("[sampler] batch size {}; expected at least 1", options.batch_size));
@@ -31,6 +33,11 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
     throw ValueError(format("[sampler] {} samples do not fill one batch of {}, and incomplete ones are dropped",
                             options.size, global));
   }
+  if (options.bucket < 0 || (options.bucket > 0 && std::ssize(lengths_) != options.size)) {
+    throw ValueError(
+        format("[sampler] buckets of {} batches with the lengths of {} of {} samples; expected all of them",
+               options.bucket, lengths_.size(), options.size));
+  }
 }
 
 std::int64_t Sampler::samples_per_epoch() const {
@@ -42,6 +49,7 @@ std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
   if (options_.shuffle) {
     Generator generator(derive_seed(options_.seed, kOrderPurpose, static_cast<std::uint64_t>(epoch)));
     order = generator.permutation(options_.size);
+    if (options_.bucket > 0) sort_buckets(order, epoch);
   } else {
     order.resize(static_cast<std::size_t>(options_.size));
     std::iota(order.begin(), order.end(), std::int64_t{0});
@@ -50,6 +58,24 @@ std::vector<std::int64_t> Sampler::order(std::int64_t epoch) const {
   std::vector<std::int64_t> repeated;
   for (std::int64_t i = 0; i < length_; ++i) repeated.push_back(order[static_cast<std::size_t>(i / options_.repeats)]);
   return repeated;
+}
+
+void Sampler::sort_buckets(std::vector<std::int64_t>& order, std::int64_t epoch) const {
+  const std::int64_t global = options_.batch_size * options_.world, span = global * options_.bucket;
+  const auto longer = [&](std::int64_t a, std::int64_t b) {
+    return lengths_[static_cast<std::size_t>(a)] > lengths_[static_cast<std::size_t>(b)];
+  };
+  Generator generator(derive_seed(options_.seed, kBucketPurpose, static_cast<std::uint64_t>(epoch)));
+  for (std::int64_t begin = 0; begin < options_.size; begin += span) {
+    const std::int64_t end = std::min(begin + span, options_.size);
+    std::stable_sort(order.begin() + begin, order.begin() + end, longer);
+    // An incomplete last batch stays the last one.
+    for (std::int64_t i = (end - begin) / global - 1; i > 0; --i) {
+      const auto a = order.begin() + begin + i * global,
+                 b = order.begin() + begin + generator.integer(0, i + 1) * global;
+      if (a != b) std::swap_ranges(a, a + global, b);
+    }
+  }
 }
 
 Sampler::Range Sampler::range(std::int64_t batch) const {

@@ -24,6 +24,9 @@ struct SamplerOptions {
   // and may be empty.
   int rank = 0;
   int world = 1;
+  // Batches of samples of similar lengths: each `bucket` consecutive global batches of the shuffled order are sorted by
+  // length and cut anew, and those batches shuffled; repeats come after. 0: off.
+  std::int64_t bucket = 0;
 };
 
 // A place in the order, counted in batches consumed; `batch` may be the number of batches (the next epoch's start).
@@ -35,8 +38,10 @@ struct DataPosition {
 
 class Sampler {
  public:
-  // Throws ValueError for an empty data set, sizes below 1, a rank outside [0, world), or drop_last with no full batch.
-  explicit Sampler(const SamplerOptions& options);
+  // Throws ValueError for an empty data set, sizes below 1, a rank outside [0, world), drop_last with no full batch, or
+  // a bucket without the lengths of all samples. `lengths`: of every sample where there are buckets (the loader asks
+  // the data set), else empty.
+  explicit Sampler(const SamplerOptions& options, std::vector<std::int32_t> lengths = {});
 
   std::int64_t batches_per_epoch() const { return batches_; }
   std::int64_t samples_per_epoch() const;  // of all ranks together
@@ -53,7 +58,10 @@ class Sampler {
   const SamplerOptions& options() const { return options_; }
 
  private:
+  void sort_buckets(std::vector<std::int64_t>& order, std::int64_t epoch) const;
+
   SamplerOptions options_;
+  std::vector<std::int32_t> lengths_;
   std::int64_t length_ = 0;  // of an epoch's order
   std::int64_t batches_ = 0;
 };

@@ -1,7 +1,9 @@
 #include "data/split.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 
 #include "engine/error.h"
 #include "engine/format.h"
@@ -89,6 +91,40 @@ std::vector<std::int64_t> choose_samples(const std::vector<std::int64_t>& positi
   auto chosen = draw(positions, count, derive_seed(seed, kChoosePurpose));
   std::sort(chosen.begin(), chosen.end());
   return chosen;
+}
+
+Split hold_out(const Dataset& base, const std::vector<std::int64_t>& positions, double fraction, std::uint64_t seed,
+               bool stratify) {
+  const auto size = static_cast<std::int64_t>(positions.size());
+  const auto held_out = static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(base.size())));
+  if (held_out < 1 || held_out >= size) {
+    throw ConfigError(
+        format("[data] data.val_fraction {} holds {} of {} training samples out; expected at least one on "
+               "either side, because the best checkpoint is chosen on them",
+               fraction, held_out, size));
+  }
+  std::vector<std::int64_t> labels;
+  if (stratify) {
+    for (const std::int64_t position : positions) labels.push_back(base.label(position));
+  }
+  Split split = split_samples(size, held_out, seed, labels);
+  for (auto* list : {&split.train, &split.val}) {
+    for (std::int64_t& position : *list) position = positions[static_cast<std::size_t>(position)];
+  }
+  return split;
+}
+
+std::vector<std::int64_t> all_positions(std::int64_t size) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(size));
+  std::iota(positions.begin(), positions.end(), std::int64_t{0});
+  return positions;
+}
+
+std::shared_ptr<const Dataset> part_of(const std::shared_ptr<const Dataset>& base, std::vector<std::int64_t> positions,
+                                       std::int64_t limit, std::uint64_t seed) {
+  if (limit >= 0) positions = choose_samples(positions, limit, seed);
+  if (static_cast<std::int64_t>(positions.size()) == base->size()) return base;
+  return std::make_shared<Subset>(base, std::move(positions));
 }
 
 }  // namespace polygrad

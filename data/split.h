@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "data/dataset.h"
 
 namespace polygrad {
 
@@ -23,5 +26,16 @@ Split split_samples(std::int64_t size, std::int64_t val_count, std::uint64_t see
 // negative count.
 std::vector<std::int64_t> choose_samples(const std::vector<std::int64_t>& positions, std::int64_t count,
                                          std::uint64_t seed);
+
+// Holds `fraction` of all samples of `base` out of those listed in `positions`; with `stratify`, each class gives its
+// share. Both lists are positions in `base`. Throws ConfigError where no sample is left on a side.
+Split hold_out(const Dataset& base, const std::vector<std::int64_t>& positions, double fraction, std::uint64_t seed,
+               bool stratify);
+
+// 0 ... size - 1.
+std::vector<std::int64_t> all_positions(std::int64_t size);
+// The listed samples of `base`, or `limit` of them chosen by `seed` (negative: all); `base` itself where that is all.
+std::shared_ptr<const Dataset> part_of(const std::shared_ptr<const Dataset>& base, std::vector<std::int64_t> positions,
+                                       std::int64_t limit, std::uint64_t seed);
 
 }  // namespace polygrad

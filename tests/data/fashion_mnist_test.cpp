@@ -159,6 +159,6 @@ TEST_CASE("options without sense, and a name that is none") {
   options.limit_val = -1;
   CHECK_THROWS_WITH_AS(open_data(options),
                        "[data] no data set is called 'mnist'; known: fashion_mnist, cifar10, cifar100, tiny_imagenet, "
-                       "image_folder, idx",
+                       "image_folder, idx, lra_listops, lra_text, lra_retrieval, lra_image, lra_pathfinder",
                        ConfigError);
 }
