@@ -2,6 +2,7 @@
 
 #include "engine/error.h"
 #include "engine/format.h"
+#include "models/sequence/lra.h"
 #include "models/vision/deit.h"
 #include "models/vision/vit.h"
 
@@ -23,12 +24,33 @@ constexpr Preset kPresets[] = {
     {"deit_small", "deit_small_patch16_224", true, 384, 6}, {"deit_base", "deit_base_patch16_224", true, 768, 12},
 };
 
+struct LraPreset {
+  const char* name;
+  const char* alias;
+  std::int64_t vocabulary, positions, length, towers, classes;
+};
+
+// All have depth 2, width 64, 2 heads and a hidden width of 128.
+constexpr LraPreset kLraPresets[] = {
+    {"lra_listops", "lra_listops", 32, 2048, 2048, 1, 10},         {"lra_text", "lra_text", 512, 4096, 4096, 1, 2},
+    {"lra_retrieval", "lra_retrieval", 512, 4096, 4096, 2, 2},     {"lra_image", "lra_image", 512, 1024, 1024, 1, 10},
+    {"lra_pathfinder", "lra_pathfinder32", 512, 1024, 1024, 1, 2},
+};
+
+const LraPreset* find_lra_preset(const std::string& name) {
+  for (const LraPreset& preset : kLraPresets) {
+    if (name == preset.name || name == preset.alias) return &preset;
+  }
+  return nullptr;
+}
+
 const Preset& find_preset(const std::string& name) {
   std::string known;
   for (const Preset& preset : kPresets) {
     if (name == preset.name || name == preset.alias) return preset;
     known += format("{}{}", known.empty() ? "" : ", ", preset.name);
   }
+  for (const LraPreset& preset : kLraPresets) known += format(", {}", preset.name);
   throw ConfigError(
       format("[model.name] unknown model '{}'; expected one of {} (or timm's full name of one)", name, known));
 }
@@ -62,10 +84,40 @@ VitConfig vit_config(const Preset& preset, const ModelConfig& config) {
   return preset.deit ? deit_config(std::move(vit)) : vit;
 }
 
+LraConfig lra_config(const LraPreset& preset, const ModelConfig& config) {
+  LraConfig lra;
+  lra.vocabulary = preset.vocabulary;
+  lra.length = config.text_length.value_or(preset.length);
+  // As many positions as the reference has, or the next power of two that suffices.
+  lra.positions = preset.positions;
+  while (lra.positions < lra.length && lra.positions < (std::int64_t{1} << 40)) lra.positions *= 2;
+  lra.towers = preset.towers;
+  lra.embed_dim = config.embed_dim.value_or(lra.embed_dim);
+  lra.depth = config.depth.value_or(lra.depth);
+  lra.num_heads = config.num_heads.value_or(lra.num_heads);
+  lra.mlp_ratio = config.mlp_ratio.value_or(lra.mlp_ratio);
+  lra.num_classes = config.num_classes.value_or(preset.classes);
+  lra.dropout = config.dropout;
+  lra.drop_path = config.drop_path;
+  lra.phi.clear();
+  for (const std::string& phi : config.phi) lra.phi.push_back(parse_activation(phi));
+  lra.scale = config.scale;
+  lra.path = parse_attention_path(config.path);
+  lra.attention_dropout = config.attention_dropout;
+  lra.mask_zero = config.mask_zero_pixels;
+  lra.pool_over_padding = config.pool_over_padding;
+  return lra;
+}
+
+std::unique_ptr<Model> build(const std::string& name, const ModelConfig& config) {
+  if (const LraPreset* lra = find_lra_preset(name)) return std::make_unique<Lra>(lra_config(*lra, config));
+  return std::make_unique<Vit>(vit_config(find_preset(name), config));
+}
+
 }  // namespace
 
 std::unique_ptr<Model> create_model(const std::string& name, const ModelConfig& config) {
-  auto model = std::make_unique<Vit>(vit_config(find_preset(name), config));
+  std::unique_ptr<Model> model = build(name, config);
   if (config.initialize) {
     initialize(*model, config.seed);
   } else {
@@ -75,6 +127,17 @@ std::unique_ptr<Model> create_model(const std::string& name, const ModelConfig& 
 }
 
 ModelConfig resolve_model_config(const std::string& name, const ModelConfig& config) {
+  if (const LraPreset* preset = find_lra_preset(name)) {
+    const LraConfig lra = lra_config(*preset, config);
+    ModelConfig resolved = config;
+    resolved.text_length = lra.length;
+    resolved.embed_dim = lra.embed_dim;
+    resolved.depth = lra.depth;
+    resolved.num_heads = lra.num_heads;
+    resolved.mlp_ratio = lra.mlp_ratio;
+    resolved.num_classes = lra.num_classes;
+    return resolved;
+  }
   const VitConfig vit = vit_config(find_preset(name), config);
   ModelConfig resolved = config;
   resolved.image_size = vit.image_size;
@@ -97,6 +160,11 @@ const std::vector<ModelInfo>& list_models() {
       list.push_back({preset.name, preset.alias,
                       format("{}: width {}, {} heads, 12 layers, patches of 16 x 16, images of 224 x 224",
                              preset.deit ? "DeiT" : "vision transformer", preset.embed_dim, preset.num_heads)});
+    }
+    for (const LraPreset& preset : kLraPresets) {
+      list.push_back({preset.name, preset.alias,
+                      format("Long Range Arena: width 64, 2 heads, 2 layers, {} of up to {} tokens",
+                             preset.towers == 1 ? "sequences" : "pairs of sequences", preset.length)});
     }
     return list;
   }();

@@ -38,6 +38,9 @@ struct ModelConfig {
   std::string scale = "auto";                             // attention.scale: a number, sqrt_n, n, auto
   std::string path = "auto";                              // attention.path: auto, tiled, linear, materialised
   double attention_dropout = 0;                           // attention.dropout
+  std::optional<std::int64_t> text_length;                // data.text_length: tokens of an LRA sequence
+  bool mask_zero_pixels = false;                          // data.mask_zero_pixels: LRA
+  bool pool_over_padding = false;                         // model.pool_over_padding: LRA
   bool shortcuts = true;                                  // leave out what no result depends on (VitConfig)
   std::uint64_t seed = 0;                                 // of the parameters
   bool initialize = true;                                 // false: they stay NaN, for a caller who loads them next

@@ -1,7 +1,6 @@
 #include "models/nn/linear.h"
 
 #include "ops/matmul.h"
-#include "ops/view.h"
 
 namespace polygrad {
 
@@ -12,10 +11,6 @@ Linear::Linear(std::int64_t in, std::int64_t out, const LinearInit& init, bool w
 Tensor Linear::forward(const Tensor& x, const ForwardContext&) const {
   const Scope scope(name());
   return linear(x, weight_, bias_);
-}
-
-LinearParameters Linear::parameters(std::int64_t begin, std::int64_t end) const {
-  return {slice(weight_, 0, begin, end), slice(bias_, 0, begin, end)};
 }
 
 Tensor Linear::forward_gelu(const Tensor& x, const ForwardContext&) const {

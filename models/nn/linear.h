@@ -27,9 +27,8 @@ class Linear : public Module {
   // gelu(x W^T + b), erf form: the product's epilogue while a block is in cache.
   Tensor forward_gelu(const Tensor& x, const ForwardContext& context = {}) const;
 
-  // What the fused ops (ops/pre_norm.h) take in place of a forward; of the output rows [begin, end) alone, as views.
+  // What the fused ops (ops/pre_norm.h) take in place of a forward.
   LinearParameters parameters() const { return {weight_, bias_}; }
-  LinearParameters parameters(std::int64_t begin, std::int64_t end) const;
 
   const Tensor& weight() const { return weight_; }
   const Tensor& bias() const { return bias_; }  // undefined where there is none

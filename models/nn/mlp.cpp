@@ -4,11 +4,21 @@
 
 namespace polygrad {
 
-Mlp::Mlp(std::int64_t dim, std::int64_t hidden, double dropout)
+namespace {
+
+LinearInit init_of(const Mlp::Style& style, std::int64_t in) {
+  return style.vision ? LinearInit::vision() : LinearInit::fan_in(in);
+}
+
+}  // namespace
+
+Mlp::Mlp(std::int64_t dim, std::int64_t hidden, double dropout) : Mlp(dim, hidden, dropout, Style()) {}
+
+Mlp::Mlp(std::int64_t dim, std::int64_t hidden, double dropout, const Style& style)
     : hidden_(hidden),
-      fc1_(child<Linear>("fc1", dim, hidden, LinearInit::vision())),
+      fc1_(child<Linear>(style.first, dim, hidden, init_of(style, dim))),
       drop1_(child<Dropout>("drop1", dropout)),
-      fc2_(child<Linear>("fc2", hidden, dim, LinearInit::vision())),
+      fc2_(child<Linear>(style.second, hidden, dim, init_of(style, hidden))),
       drop2_(child<Dropout>("drop2", dropout)) {}
 
 Tensor Mlp::forward(const Tensor& x, const ForwardContext& context) const {

@@ -9,8 +9,14 @@ namespace polygrad {
 
 class Mlp : public Module {
  public:
+  // How the two linear layers are called and start.
+  struct Style {
+    const char *first = "fc1", *second = "fc2";
+    bool vision = true;  // N(0, 0.02^2) and 0; false: torch's U(+-1/sqrt(in))
+  };
   // `dropout` acts after the activation and after fc2.
   Mlp(std::int64_t dim, std::int64_t hidden, double dropout = 0);
+  Mlp(std::int64_t dim, std::int64_t hidden, double dropout, const Style& style);
   // (..., dim) -> (..., dim)
   Tensor forward(const Tensor& x, const ForwardContext& context = {}) const;
   // drop_path.add(x, forward(norm.forward(x))): the MLP half of a block, fused where no dropout acts inside.

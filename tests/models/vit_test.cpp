@@ -547,7 +547,7 @@ TEST_CASE("what can't be built says which key, and which values") {
   check_contains(config_error(config), "[model.num_classes]");
   check_contains(config_error(small_config(), "vit_huge"),
                  "unknown model 'vit_huge'; expected one of vit_tiny, vit_small");
-  CHECK(list_models().size() == 6);
+  CHECK(list_models().size() == 11);
 }
 
 TEST_CASE("images of the wrong shape are refused with both shapes") {
