@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "apps/command/look_command.h"
+#include "apps/command/lra_command.h"
 #include "apps/command/profile_command.h"
 #include "apps/command/signals.h"
 #include "apps/command/version_text.h"
@@ -36,9 +37,27 @@ struct Flags {
   std::vector<std::string> set, allow_change, predict;
   int threads = 0;
   std::int64_t overfit = 0;
+  LraFlags lra;
   bool dry_run = false, check_data = false, profile = false, list_models = false, print_schedule = false,
        help_config = false, quiet = false, version = false;
 };
+
+void add_lra_flags(CLI::App& app, LraFlags& lra) {
+  const char* task = "Task";
+  app.add_option("--task", lra.task, lra_task_names())->group(task);
+  app.add_option("--preset", lra.preset, "default, or reference: with the habits of the reference's code")
+      ->capture_default_str()
+      ->group(task);
+  CLI::Option* generate =
+      app.add_option("--generate", lra.generate,
+                     "DIR: write data of the task there: listops, pathfinder (in the original formats), retrieval "
+                     "(made-up pairs); --set seed=N chooses them")
+          ->group(task);
+  app.add_option("--count", lra.count, "How many samples --generate writes")
+      ->group(task)
+      ->check(CLI::PositiveNumber)
+      ->needs(generate);
+}
 
 void add_flags(CLI::App& app, Flags& flags) {
   const char* configuration = "Configuration";
@@ -110,12 +129,16 @@ void apply(const Flags& flags, Config& config) {
   if (!flags.device.empty()) config.set_value("device", JsonValue::text(flags.device), "--device");
 }
 
-Config make_config(const Flags& flags) {
+Config make_config(const Flags& flags, const TrainProgram& program) {
   Config config;
-  if (!flags.config.empty()) {
+  if (!flags.lra.task.empty()) {
+    config = lra_task_config(flags.lra, flags.config);
+  } else if (!flags.config.empty()) {
     config = Config::from_file(flags.config);
   } else if (!flags.resume.empty() && flags.resume != "auto") {
     config = read_checkpoint_info(find_checkpoint(flags.resume)).config;  // a run folder knows its configuration
+  } else if (program.has_tasks) {
+    throw ConfigError(format("[config] no --task; expected one of {}", lra_task_names()));
   } else {
     std::string presets;
     for (const std::string& name : preset_names()) presets += (presets.empty() ? "" : ", ") + name;
@@ -177,6 +200,7 @@ ExitCode evaluate_command(const Flags& flags) {
   const std::string folder = flags.out.empty() ? evaluation_folder(checkpoint, info.state.step) : flags.out;
   if (!flags.quiet) {
     if (!eval.precision_note.empty()) print_line(stderr, format("evaluated in f32: {}", eval.precision_note));
+    std::fputs(eval.data.report.c_str(), stderr);
     for (const std::string& note : eval.data.notes) print_line(stderr, "note: " + note);
     if (eval.result.skipped > 0) {
       print_line(stderr, format("{} pictures can't be used and are not counted", eval.result.skipped));
@@ -198,14 +222,32 @@ std::int64_t steps_per_epoch(const Config& config, const DataParts& data) {
   return optimizer_steps(sampler.batches_per_epoch(), config.integer("train.accumulate"));
 }
 
+// Whether nothing of the schedule is counted in epochs.
+bool counts_in_steps(const Config& config) {
+  const bool has_length = !config.is_null("train.max_steps") || !config.is_null("schedule.steps");
+  return config.is_null("train.epochs") && has_length && config.is_null("schedule.warmup_epochs") &&
+         config.text("schedule.unit") == "step" && config.text("schedule.name") != "step";
+}
+
 void print_schedule(const Config& config) {
+  if (counts_in_steps(config)) {  // known without the data
+    print_line(stdout, build_schedule(config, 1).table());
+    return;
+  }
   const DataParts data = open_data(data_options(config));
   print_line(stdout, build_schedule(config, steps_per_epoch(config, data)).table());
 }
 
-ExitCode train(const Flags& flags) {
-  Config config = make_config(flags);
+ExitCode train(const Flags& flags, const TrainProgram& program) {
+  Config config = make_config(flags, program);
   const NumThreadsGuard threads(threads_of(config));
+  const auto say = [&](std::string_view line) {
+    if (!flags.quiet) print_line(stderr, line);
+  };
+  if (!flags.lra.generate.empty()) {
+    generate_lra(flags.lra, config, say);
+    return ExitCode::done;
+  }
   if (flags.overfit > 0) config = overfit_config(std::move(config), flags.overfit);
   if (flags.print_schedule) {
     print_schedule(config);
@@ -235,7 +277,7 @@ ExitCode train(const Flags& flags) {
   options.init = flags.init;
   options.overfit = flags.overfit > 0;
   options.progress = make_progress(flags);
-  if (!flags.quiet) options.report = [](std::string_view line) { print_line(stderr, line); };
+  if (!flags.quiet) options.report = say;
   const SignalWatcher signals;  // before the first thread of the pool
   Trainer trainer(std::move(config), options);
   const TrainResult result = trainer.run(signals.token());
@@ -245,7 +287,7 @@ ExitCode train(const Flags& flags) {
   }
   if (result.already_done) print_line(stdout, format("this run is finished: {} steps", result.step));
   if (result.test) {
-    print_line(stdout, format("test top-1 {:.2f} % of {} images (best weights: step {}), {:.0f} s of training",
+    print_line(stdout, format("test top-1 {:.2f} % of {} samples (best weights: step {}), {:.0f} s of training",
                               result.test->top1, result.test->count, result.best_step, result.seconds));
   } else if (result.best_top1) {
     print_line(stdout, format("val top-1 {:.2f} % (best: step {}), {:.0f} s of training", *result.best_top1,
@@ -285,7 +327,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
     predict_command(flags.checkpoint, flags.predict, choose_device(flags.device.empty() ? "auto" : flags.device));
     return ExitCode::done;
   }
-  return flags.eval.empty() ? train(flags) : evaluate_command(flags);
+  return flags.eval.empty() ? train(flags, program) : evaluate_command(flags);
 }
 
 }  // namespace
@@ -293,6 +335,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
 int run_train_program(const TrainProgram& program, int argc, char** argv) {
   CLI::App app(program.about, program.name);
   Flags flags;
+  if (program.has_tasks) add_lra_flags(app, flags.lra);
   add_flags(app, flags);
   ExitCode code = ExitCode::done;
   try {

@@ -9,8 +9,9 @@
 namespace polygrad {
 
 struct TrainProgram {
-  std::string name;   // "vit_train"
-  std::string about;  // one sentence for --help
+  std::string name;        // "vit_train"
+  std::string about;       // one sentence for --help
+  bool has_tasks = false;  // of the Long Range Arena: --task, --preset, --generate
 };
 
 // Runs the program and returns its exit code (apps/training/exit_code.h).

@@ -44,6 +44,11 @@ std::string state_text(const CheckpointInfo& info) {
   preprocessing.set("resize", JsonValue::integer(info.preprocessing.resize));
   preprocessing.set("filter", JsonValue::text(info.preprocessing.filter));
   preprocessing.set("exif", JsonValue::boolean(info.preprocessing.exif));
+  if (info.preprocessing.of_tokens()) {
+    preprocessing.set("towers", JsonValue::integer(info.preprocessing.towers));
+    preprocessing.set("length", JsonValue::integer(info.preprocessing.length));
+    preprocessing.set("vocabulary", JsonValue::text(info.preprocessing.vocabulary));
+  }
   JsonValue root = JsonValue::object();
   root.set("format", JsonValue::integer(kFormat));
   root.set("polygrad", JsonValue::text(version()));
@@ -78,6 +83,15 @@ const JsonValue& member(const JsonValue& object, const char* key, const std::str
   return *found;
 }
 
+// data.dev was a boolean without meaning before there were tasks of the Long Range Arena.
+Config parse_config(JsonValue document, const std::string& name) {
+  for (auto& [section, keys] : document.members()) {
+    const JsonValue* dev = section == "data" ? keys.find("dev") : nullptr;
+    if (dev != nullptr && dev->kind() == JsonValue::Kind::boolean) keys.set("dev", JsonValue::text("holdout"));
+  }
+  return Config::from_text(document.dump(), name);
+}
+
 CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   const std::int64_t found = member(root, "format", path).as_int();
   if (found != kFormat) {
@@ -86,7 +100,7 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
                found, member(root, "polygrad", path).as_text(), version(), kFormat));
   }
   CheckpointInfo info;
-  info.config = Config::from_text(member(root, "config", path).dump(), member(root, "name", path).as_text());
+  info.config = parse_config(member(root, "config", path), member(root, "name", path).as_text());
   for (const JsonValue& name : member(root, "classes", path).items()) info.class_names.push_back(name.as_text());
   const JsonValue& preprocessing = member(root, "preprocessing", path);
   info.preprocessing.channels = member(preprocessing, "channels", path).as_int();
@@ -101,6 +115,11 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   if (const JsonValue* value = preprocessing.find("filter")) info.preprocessing.filter = value->as_text();
   if (const JsonValue* value = preprocessing.find("exif")) info.preprocessing.exif = value->as_bool();
   if (const JsonValue* value = root.find("batches_per_epoch")) info.state.batches_per_epoch = value->as_int();
+  if (const JsonValue* towers = preprocessing.find("towers")) {
+    info.preprocessing.towers = towers->as_int();
+    info.preprocessing.length = member(preprocessing, "length", path).as_int();
+    info.preprocessing.vocabulary = member(preprocessing, "vocabulary", path).as_text();
+  }
   info.data_fingerprint = member(root, "data", path).as_text();
   TrainingState& state = info.state;
   state.step = member(root, "step", path).as_int();

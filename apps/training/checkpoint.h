@@ -19,19 +19,26 @@
 #include "apps/training/loss_scale.h"
 #include "apps/training/run_folder.h"
 #include "data/sampler.h"
+#include "engine/shape.h"
 #include "models/nn/module.h"
 #include "models/optim/ema.h"
 #include "models/optim/optimizer.h"
 
 namespace polygrad {
 
-// How an image becomes the model's input in evaluation; kept with the weights, so that evaluation is what was trained.
+// How a sample becomes the model's input in evaluation; kept with the weights, so that evaluation is what was trained.
 struct Preprocessing {
+  // Of images:
   std::int64_t channels = 0, height = 0, width = 0;
   std::vector<double> mean, stddev;  // of pixels scaled to [0, 1]
   std::int64_t resize = 0;           // of the shorter side, before the centre crop to height x width; 0: none
   std::string filter = "bicubic";    // of the resize
   bool exif = false;                 // files are turned as their EXIF orientation says
+  // Of tokens; towers is 0 for images. The vocabulary ("listops", "bytes", "grey") is fixed by its name.
+  std::int64_t towers = 0, length = 0;
+  std::string vocabulary = {};
+  bool of_tokens() const { return towers > 0; }
+  Shape input_shape() const { return of_tokens() ? Shape{towers, length} : Shape{channels, height, width}; }
   bool operator==(const Preprocessing&) const = default;
 };
 

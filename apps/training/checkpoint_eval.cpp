@@ -19,9 +19,15 @@ CheckpointEval evaluate_checkpoint(const std::string& checkpoint, const Checkpoi
   eval.data = open_eval_data(options, config.is_null("eval.split") ? "" : config.text("eval.split"), info.class_names,
                              info.data_fingerprint);
   const EvalData& data = eval.data;
-  const bool fits =
-      data.channels == input.channels && (data.resizable || (data.height == input.height && data.width == input.width));
-  if (!fits) {
+  if (data.towers > 0 || input.of_tokens()) {
+    if (data.towers != input.towers || data.length != input.length || data.vocabulary != input.vocabulary) {
+      throw DataError(
+          format("[eval] the data's samples are {} x {} tokens of '{}', the checkpoint's {} x {} of '{}' "
+                 "(towers, length, vocabulary)",
+                 data.towers, data.length, data.vocabulary, input.towers, input.length, input.vocabulary));
+    }
+  } else if (data.channels != input.channels ||
+             (!data.resizable && (data.height != input.height || data.width != input.width))) {
     throw DataError(
         format("[eval] the data's images are {} x {} x {}, the checkpoint's {} x {} x {} (channels, height, width)",
                data.channels, data.height, data.width, input.channels, input.height, input.width));
@@ -37,6 +43,7 @@ CheckpointEval evaluate_checkpoint(const std::string& checkpoint, const Checkpoi
   eval.result = evaluate(*model, data.dataset, input,
                          {.batch_size = config.integer("train.batch_size"),
                           .workers = static_cast<int>(config.integer("data.workers")),
+                          .drop_last = config.flag("eval.drop_last"),
                           .precision = eval.precision,
                           .bad_sample = bad_sample_in_evaluation(config)},
                          &eval.predictions);

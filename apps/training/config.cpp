@@ -271,6 +271,15 @@ void Config::set_value(std::string_view name, const JsonValue& value, const std:
   set_[at] = true;
 }
 
+void Config::overlay(const Config& other) {
+  name_ = other.name_;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (!other.set_[i]) continue;
+    values_[i] = other.values_[i];
+    set_[i] = true;
+  }
+}
+
 std::size_t Config::index(std::string_view name) const {
   const ConfigKey* key = find_config_key(name);
   if (key == nullptr) throw InternalError(format("[config] there is no key {}", name));

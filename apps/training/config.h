@@ -51,6 +51,8 @@ class Config {
   std::int64_t integer_or(std::string_view key, std::int64_t fallback) const;
   double number_or(std::string_view key, double fallback) const;
   bool flag_or(std::string_view key, bool fallback) const;
+  // Takes over every key that `other` was given, and its name: a file on top of a preset.
+  void overlay(const Config& other);
   // Given by a file or --set, rather than a default.
   bool is_set(std::string_view key) const;
 

@@ -32,6 +32,14 @@ std::string image_statistics(const Tensor& images) {
                 std::sqrt(std::max(0.0, squares / static_cast<double>(count) - mean * mean)), low, high);
 }
 
+std::string token_statistics(const Tensor& tokens) {
+  const std::vector<std::int64_t> ids = tokens.to_vector<std::int64_t>();
+  const auto there = std::count_if(ids.begin(), ids.end(), [](std::int64_t id) { return id != kNoToken; });
+  const std::int64_t largest = *std::max_element(ids.begin(), ids.end());
+  return format("tokens {} (samples, towers, longest): {} of {} places filled, ids up to {}", to_string(tokens.shape()),
+                there, ids.size(), largest);
+}
+
 std::string class_table(const Dataset& dataset) {
   const std::vector<std::int64_t> counts = class_counts(dataset);
   std::string text;
@@ -56,12 +64,19 @@ std::string dry_run(const Config& config) {
       "configuration\n" + config.json() + "\n\nlayers, for a batch of " + format("{}", batch_size) + "\n";
   text += summary_table(model, batch_size) + "\n" + attention_report(model) + "\n" +
           describe(rehearsal.optimizer().groups()) + "\n";
-  text += format("\ndata: {} training, {} validation, {} test images of {} x {} x {}, {} classes\n",
-                 experiment.train->size(), experiment.val ? experiment.val->size() : 0,
-                 experiment.test ? experiment.test->size() : 0, experiment.preprocessing.channels,
-                 experiment.preprocessing.height, experiment.preprocessing.width, experiment.train->classes());
+  const Preprocessing& input = experiment.preprocessing;
+  const std::string what = input.of_tokens()
+                               ? format("sequences of up to {} tokens ({})", input.length, input.vocabulary)
+                               : format("images of {} x {} x {}", input.channels, input.height, input.width);
+  text += format("\ndata: {} training, {} validation, {} test {}, {} classes\n", experiment.train->size(),
+                 experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0, what,
+                 experiment.train->classes());
+  text += experiment.data_report;
+  for (const std::string& habit : reference_habits(config)) text += "as the reference: " + habit + "\n";
   text += class_table(*experiment.train);
-  text += "first batch: " + image_statistics(rehearsal.loader().next()->images) + "\n";
+  const std::optional<Batch> batch = rehearsal.loader().next();
+  text += format("first batch: {}\n",
+                 batch->tokens.defined() ? token_statistics(batch->tokens) : image_statistics(batch->images));
 
   // One step, measured: activations are what the peak holds beyond weights, gradients and moments.
   rehearsal.loader().start();

@@ -87,9 +87,9 @@ namespace {
 // A batch on its way to the model.
 struct Travelling {
   std::optional<Batch> batch;
-  Prefetch images;
+  Prefetch input;
   Travelling(Loader& loader, Device device) : batch(loader.next()) {
-    if (batch && batch->size() > 0) images = Prefetch(batch->images, device);
+    if (batch && batch->size() > 0) input = Prefetch(batch->input(), batch->input_place(device));
   }
 };
 
@@ -100,7 +100,9 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   const NoGradGuard no_grad;
   const Device device = model.device();
   const PrecisionGuard precision(options.precision, device);
-  Loader loader(dataset, {.sampler = {.batch_size = options.batch_size, .shuffle = false},
+  Loader loader(dataset, {.sampler = {.batch_size = options.batch_size,
+                                      .shuffle = false,
+                                      .drop_last = options.drop_last && dataset->size() >= options.batch_size},
                           .workers = options.workers,
                           .bad_sample = options.bad_sample,
                           .transform = evaluation_transform(preprocessing)});
@@ -113,8 +115,8 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   std::int64_t first = 0, fifth = 0;
   for (Travelling next(loader, device); next.batch;) {
     const std::optional<Batch> batch = std::move(next.batch);
-    const Tensor images = next.images.get();
-    const Tensor scores = images.defined() ? model.forward(images).to(DType::f32) : Tensor();
+    const Tensor input = next.input.get();
+    const Tensor scores = input.defined() ? model.forward(input).to(DType::f32) : Tensor();
     next = Travelling(loader, device);  // while a GPU works
     if (batch->size() == 0) continue;   // all of it dropped
     const Tensor logits = scores.to(Device::cpu()).contiguous();
@@ -132,12 +134,18 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
     result.count += batch->size();
   }
   result.skipped = loader.bad_samples();
-  if (result.count == 0) throw DataError(format("[evaluate] none of the {} pictures can be used", dataset->size()));
+  if (result.count == 0) throw DataError(format("[evaluate] none of the {} samples can be used", dataset->size()));
   const double count = static_cast<double>(result.count);
   result.loss = loss / count;
   result.top1 = 100 * static_cast<double>(first) / count;
   result.top5 = classes > 5 ? 100 * static_cast<double>(fifth) / count : std::numeric_limits<double>::quiet_NaN();
   return result;
+}
+
+double chance_level(const Dataset& dataset) {
+  const std::vector<std::int64_t> counts = class_counts(dataset);
+  return 100.0 * static_cast<double>(*std::max_element(counts.begin(), counts.end())) /
+         static_cast<double>(std::max<std::int64_t>(dataset.size(), 1));
 }
 
 MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, const EvalResult& result) {

@@ -35,6 +35,7 @@ struct Prediction {
 struct EvalOptions {
   std::int64_t batch_size = 128;
   int workers = 0;
+  bool drop_last = false;  // of an incomplete last batch, where there is a whole one
   Precision precision = Precision::f32;
   BadSample bad_sample = BadSample::stop;  // or drop: a picture that can't be used is counted as skipped
 };
@@ -48,6 +49,9 @@ std::vector<double> probabilities(const float* logits, std::int64_t classes);
 // (may be null) is filled in the order of the data set.
 EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, const Preprocessing& preprocessing,
                     const EvalOptions& options, std::vector<Prediction>* predictions = nullptr);
+
+// What always taking the most frequent class gets, in percent.
+double chance_level(const Dataset& dataset);
 
 // The row of metrics.jsonl; `split` is "val" or "test", the step that of the weights.
 MetricsRow eval_row(const std::string& split, std::int64_t step, double epoch, const EvalResult& result);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "apps/training/config_schema.h"
 #include "engine/error.h"
 #include "engine/format.h"
 #include "models/optim/adamw.h"
@@ -13,6 +14,9 @@ namespace polygrad {
 
 namespace {
 
+// The configuration's model, not its data, says so: a model's parameters are looked at without any.
+bool takes_tokens(const Config& config) { return config.text("model.name").rfind("lra_", 0) == 0; }
+
 std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
   return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(steps_per_epoch)));
 }
@@ -20,14 +24,55 @@ std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch) {
 }  // namespace
 
 void refuse_unavailable(const Config& config) {
-  for (const char* key :
-       {"model.pool_over_padding", "model.swin_pad", "attention.bias_position", "attention.class_attention_phi",
-        "data.text_length", "data.mask_zero_pixels", "data.dev", "train.tensorboard", "probe.maps"}) {
-    if (!(config.value(key) == Config().value(key))) {
-      throw ConfigError(format("[config] {}: {} is not available in this version; expected {}", key,
-                               config.value(key).dump(), Config().value(key).dump()));
+  const Config defaults;
+  const auto refuse = [&](const char* key, const std::string& why) {
+    if (!(config.value(key) == defaults.value(key))) {
+      throw ConfigError(format("[config] {}: {} is not available {}; expected {}", key, config.value(key).dump(), why,
+                               defaults.value(key).dump()));
+    }
+  };
+  for (const char* key : {"model.swin_pad", "attention.bias_position", "attention.class_attention_phi",
+                          "train.tensorboard", "probe.maps"}) {
+    refuse(key, "in this version");
+  }
+  const std::string why = "for the model " + config.text("model.name");
+  if (takes_tokens(config)) {
+    for (const char* key : {"model.image_size", "model.patch_size", "model.in_channels", "model.class_token",
+                            "model.pool", "data.crop_ratio", "data.mean", "data.stddev"}) {
+      refuse(key, why);
+    }
+    for (const ConfigKey& key : config_keys()) {
+      // What is switched off may be said.
+      const bool off = config.value(key.name) == JsonValue::boolean(false);
+      if (std::string_view(key.name).starts_with("augment.") && !off) refuse(key.name, why);
+    }
+  } else {
+    for (const char* key : {"model.pool_over_padding", "data.text_length", "data.text_margin", "data.mask_zero_pixels",
+                            "data.dev", "data.level", "data.bucket"}) {
+      refuse(key, why);
     }
   }
+}
+
+std::vector<std::string> reference_habits(const Config& config) {
+  if (!takes_tokens(config)) return {};
+  std::vector<std::string> habits;
+  const auto add = [&](bool has, std::string what) {
+    if (has) habits.push_back(std::move(what));
+  };
+  const std::string& data = config.text("data.name");
+  add(config.flag("data.mask_zero_pixels"), "token 0 is no token, black pixels included (data.mask_zero_pixels)");
+  add(config.flag("model.pool_over_padding"),
+      "the mean over a sequence divides by the padded length (model.pool_over_padding)");
+  add(config.flag("data.text_margin"), "a text fills 1000 of each 1024 positions (data.text_margin)");
+  add(data == "lra_text" && config.text("data.dev") == "test",
+      "the best weights are chosen on the test set (data.dev=test)");
+  add(config.flag("eval.drop_last"), "an evaluation leaves an incomplete last batch out (eval.drop_last)");
+  add(config.text("schedule.name") == "one_cycle" && config.flag("schedule.cycle_momentum"),
+      "beta1 moves with the one-cycle schedule (schedule.cycle_momentum)");
+  add(config.number("attention.dropout") > 0,
+      "dropout acts on the attention matrix, so that phi = x takes the tiled path too (attention.dropout)");
+  return habits;
 }
 
 DataOptions data_options(const Config& config) {
@@ -41,7 +86,11 @@ DataOptions data_options(const Config& config) {
           .exif = config.flag("data.exif"),
           .grey = config.integer_or("model.in_channels", 0) == 1,
           .class_map = config.text("data.class_map"),
-          .coarse = config.text("data.cifar100_labels") == "coarse"};
+          .coarse = config.text("data.cifar100_labels") == "coarse",
+          .text_length = config.integer_or("data.text_length", -1),
+          .text_margin = config.flag("data.text_margin"),
+          .dev = config.text("data.dev"),
+          .level = config.text("data.level")};
 }
 
 Preprocessing make_preprocessing(const Config& config, const DataParts& data) {
@@ -50,7 +99,10 @@ Preprocessing make_preprocessing(const Config& config, const DataParts& data) {
                        .width = data.width,
                        .mean = data.mean,
                        .stddev = data.stddev,
-                       .exif = config.flag("data.exif")};
+                       .exif = config.flag("data.exif"),
+                       .towers = data.towers,
+                       .length = data.length,
+                       .vocabulary = data.vocabulary};
   if (data.resizable) {
     if (!config.is_null("model.image_size")) {
       std::tie(result.height, result.width) = config.size("model.image_size");
@@ -79,7 +131,8 @@ LoaderOptions training_loader(const Config& config, const Experiment& experiment
   return {.sampler = {.batch_size = config.integer("train.batch_size"),
                       .drop_last = config.flag("train.drop_last"),
                       .seed = config.seed("seed"),
-                      .repeats = static_cast<int>(experiment.repeats)},
+                      .repeats = static_cast<int>(experiment.repeats),
+                      .bucket = config.integer("data.bucket")},
           .bad_sample = experiment.bad_sample,
           .epochs = 0,
           .transform = ImageTransform(experiment.augment)};
@@ -94,10 +147,14 @@ ModelConfig model_config(const Config& config, std::int64_t classes, const Prepr
   const auto size = [&](const char* key) {
     return std::array<std::int64_t, 2>{config.size(key).first, config.size(key).second};
   };
-  result.image_size = std::array<std::int64_t, 2>{input.height, input.width};
+  if (input.of_tokens()) {
+    result.text_length = input.length;
+  } else {
+    result.image_size = std::array<std::int64_t, 2>{input.height, input.width};
+  }
   if (!config.is_null("model.image_size")) result.image_size = size("model.image_size");
   if (!config.is_null("model.patch_size")) result.patch_size = size("model.patch_size");
-  result.in_channels = config.integer_or("model.in_channels", input.channels);
+  if (!input.of_tokens()) result.in_channels = config.integer_or("model.in_channels", input.channels);
   result.num_classes = config.integer_or("model.num_classes", classes);
   if (!config.is_null("model.embed_dim")) result.embed_dim = config.integer("model.embed_dim");
   if (!config.is_null("model.depth")) result.depth = config.integer("model.depth");
@@ -111,6 +168,8 @@ ModelConfig model_config(const Config& config, std::int64_t classes, const Prepr
   result.scale = config.divisor("attention.scale");
   result.path = config.text("attention.path");
   result.attention_dropout = config.number("attention.dropout");
+  result.mask_zero_pixels = config.flag("data.mask_zero_pixels");
+  result.pool_over_padding = config.flag("model.pool_over_padding");
   result.seed = config.seed("seed");
   return result;
 }
@@ -123,7 +182,14 @@ std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, c
         format("[config] model.num_classes: {} for data with {} classes; leave it out, or give at least {}",
                model->num_classes(), classes, classes));
   }
-  const Shape data{input.channels, input.height, input.width};
+  const Shape data = input.input_shape();
+  if (model->input_shape() != data && (input.of_tokens() || model->input_shape().dim() != data.dim())) {
+    throw ConfigError(
+        format("[config] model.name: {} takes {} {}, the data {} have {} (images: channels, height, width; tokens: "
+               "towers, length); name a model that fits",
+               config.text("model.name"), model->input_shape().dim() == 2 ? "tokens" : "images",
+               to_string(model->input_shape()), config.text("data.name"), to_string(data)));
+  }
   if (model->input_shape() != data) {
     throw ConfigError(
         format("[config] model.image_size, model.in_channels: the model takes images {}, the data has {} "
@@ -144,6 +210,7 @@ Experiment build_experiment(const Config& config) {
   experiment.val = data.val;
   experiment.test = data.test;
   experiment.preprocessing = make_preprocessing(config, data);
+  experiment.data_report = data.report;
   const Preprocessing& input = experiment.preprocessing;
   experiment.augment = {.flip = augment.flip,
                         .crop_padding = augment.crop_padding,
@@ -196,6 +263,14 @@ std::int64_t optimizer_steps(std::int64_t batches, std::int64_t accumulate) {
 }
 
 RunLength run_length(const Config& config, std::int64_t steps_per_epoch) {
+  if (!config.is_null("schedule.steps")) {
+    const std::int64_t curve = config.integer("schedule.steps");
+    const double wanted = config.number_or("train.epochs", 0) * static_cast<double>(steps_per_epoch);
+    constexpr double kMost = 1e15;
+    const std::int64_t epochs = wanted > 0 ? std::max<std::int64_t>(1, std::llround(std::min(wanted, kMost))) : 0;
+    const std::int64_t steps = config.integer_or("train.max_steps", epochs > 0 ? epochs : curve);
+    return {epochs > 0 ? std::min(epochs, steps) : steps, curve};
+  }
   constexpr double kDefaultEpochs = 10;
   if (config.is_null("train.epochs") && !config.is_null("train.max_steps")) {
     const std::int64_t steps = config.integer("train.max_steps");
@@ -254,7 +329,9 @@ Config overfit_config(Config config, std::int64_t samples) {
   }
   set("eval.weights", JsonValue::text("raw"));
   set("schedule.name", JsonValue::text("constant"));
+  set("schedule.steps", JsonValue());
   set("schedule.warmup_steps", JsonValue::integer(0));
+  set("data.bucket", JsonValue::integer(0));
   set("train.batch_size", JsonValue::integer(samples));
   set("train.accumulate", JsonValue::integer(1));
   set("train.epochs", JsonValue());

@@ -12,6 +12,7 @@
 #include "data/catalog.h"
 #include "data/loader.h"
 #include "data/mix.h"
+#include "data/sampler.h"
 #include "models/optim/optimizer.h"
 #include "models/optim/schedule.h"
 #include "models/zoo.h"
@@ -26,6 +27,7 @@ struct Experiment {
   MixOptions mix;               // of training, per batch
   std::string data_fingerprint;
   std::vector<std::string> data_notes;     // what was odd about the data's files, for people
+  std::string data_report;                 // lines for people, of each part; may be empty
   std::int64_t repeats = 1;                // views of each sample in a row
   BadSample bad_sample = BadSample::stop;  // in training: stop or replace; an evaluation drops instead of replacing
   std::unique_ptr<Model> model;
@@ -43,6 +45,9 @@ Preprocessing make_preprocessing(const Config& config, const DataParts& data);
 LoaderOptions training_loader(const Config& config, const Experiment& experiment);
 // What an evaluation does with a picture that can't be used.
 BadSample bad_sample_in_evaluation(const Config& config);
+// Habits of the Long Range Arena's reference code that this configuration has taken up, a line each; nothing where it
+// has none.
+std::vector<std::string> reference_habits(const Config& config);
 // `classes` and `input` (channels, height, width) come from the data, and fill keys that the configuration leaves open.
 ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input);
 // Throws what open_data and create_model throw; ConfigError where data and model do not fit (image size, channels).
@@ -53,7 +58,8 @@ std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& mo
 // Optimizer steps of an epoch of `batches` micro-batches: a step never spans two epochs, so the last may be shorter.
 std::int64_t optimizer_steps(std::int64_t batches, std::int64_t accumulate);
 // How many optimizer steps a run takes, and how many its schedule spans: train.max_steps ends a run early without
-// bending the learning rate's curve, unless train.epochs is null: then it is the length of both.
+// bending the learning rate's curve, unless train.epochs is null: then it is the length of both. schedule.steps gives
+// the curve a length of its own.
 struct RunLength {
   std::int64_t steps = 0, schedule_steps = 0;
 };

@@ -31,6 +31,23 @@ void fill(Tensor& picture, std::int64_t top, std::int64_t left, std::int64_t hei
   }
 }
 
+// What a batch shows as f32 (B, C, H, W): its images, or the pictures whose pixels its tokens are.
+Tensor images_of(const Batch& batch, const Preprocessing& input) {
+  if (!input.of_tokens()) return batch.images;
+  if (input.vocabulary != "grey") {
+    throw ConfigError(
+        format("[contact_sheet] the samples are tokens of '{}', no pictures; expected a task of pictures, such as "
+               "lra_image or lra_pathfinder",
+               input.vocabulary));
+  }
+  const std::int64_t side = std::llround(std::sqrt(static_cast<double>(input.length)));
+  Tensor pictures = Tensor::empty(Shape{batch.size(), 1, side, side});
+  const std::int64_t* ids = batch.tokens.data<std::int64_t>();
+  std::transform(ids, ids + batch.tokens.numel(), pictures.data<float>(),
+                 [](std::int64_t id) { return static_cast<float>(id) / 255; });
+  return pictures;
+}
+
 // The text's beginning that fits into `width` pixels.
 std::string fitting(std::string text, std::int64_t width, std::int64_t scale) {
   while (!text.empty() && text_width(text) * scale > width) text.pop_back();
@@ -96,16 +113,18 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
   if (!batch || batch->size() == 0) throw DataError("[contact_sheet] no training picture");
   if (images < 1) throw ValueError(format("[contact_sheet] {} images; expected at least 1", images));
   const std::int64_t size = batch->size();
+  Tensor pictures = images_of(*batch, experiment.preprocessing);
   MixPlan plan;
   if (experiment.mix.enabled()) {
     Generator generator = mix_generator(config.seed("seed"), 0, 0);
-    plan = draw_mix(experiment.mix, batch->images.size(2), batch->images.size(3), generator);
-    mix_images(batch->images, plan);
+    plan = draw_mix(experiment.mix, pictures.size(2), pictures.size(3), generator);
+    mix_images(pictures, plan);
   }
-  const std::int64_t shown = std::min(images, size), channels = batch->images.size(1);
-  const std::int64_t height = batch->images.size(2), width = batch->images.size(3);
-  constexpr std::int64_t kGap = 6, kLines = 2, kSmallestWidth = 96;
-  const std::int64_t scale = std::max<std::int64_t>(1, (kSmallestWidth + width - 1) / width);
+  const std::int64_t shown = std::min(images, size), channels = pictures.size(1);
+  const std::int64_t height = pictures.size(2), width = pictures.size(3);
+  constexpr std::int64_t kGap = 6, kLines = 2;
+  const std::int64_t smallest_width = experiment.preprocessing.of_tokens() ? 160 : 96;  // dashes of two pixels
+  const std::int64_t scale = std::max<std::int64_t>(1, (smallest_width + width - 1) / width);
   const std::int64_t columns = std::min<std::int64_t>(8, shown), rows = (shown + columns - 1) / columns;
   const std::int64_t cell_width = width * scale + kGap, cell_height = height * scale + kLines * kTextHeight + kGap;
   Tensor sheet = white(rows * cell_height + kGap, columns * cell_width + kGap);
@@ -120,7 +139,7 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
     const std::int64_t top = kGap + i / columns * cell_height, left = kGap + i % columns * cell_width;
     for (std::int64_t c = 0; c < 3; ++c) {
       const std::int64_t from_channel = std::min(c, channels - 1);
-      const float* from = batch->images.data<float>() + (i * channels + from_channel) * height * width;
+      const float* from = pictures.data<float>() + (i * channels + from_channel) * height * width;
       const double mean = number(input.mean, from_channel, 0), stddev = number(input.stddev, from_channel, 1);
       for (std::int64_t y = 0; y < height * scale; ++y) {
         std::uint8_t* row = sheet.data<std::uint8_t>() + (c * sheet.size(1) + top + y) * sheet.size(2) + left;

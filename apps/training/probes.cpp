@@ -22,7 +22,7 @@ struct LayerSums {
 class NormObserver : public AttentionObserver {
  public:
   void observe(const AttentionCall& call) override {
-    const AttentionNorms norms = attention_norms(call.x, call.q, call.k, call.params);
+    const AttentionNorms norms = attention_norms(call.x, call.q, call.k, call.params, call.masks);
     const std::int64_t samples = norms.a.size(0), heads = norms.a.size(1);
     const auto layer = static_cast<std::size_t>(call.layer.config().layer);
     if (layers.size() < layer) layers.resize(layer);
@@ -46,14 +46,14 @@ class NormObserver : public AttentionObserver {
 
 }  // namespace
 
-std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& images) {
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input) {
   const NoGradGuard no_grad;
   NormObserver observer;
-  const Tensor there = images.to(model.device());
+  const Tensor there = input.to(model.device());
   {
     const AttentionObserverGuard guard(observer);
-    for (std::int64_t begin = 0; begin < images.size(0); begin += kSamplesAtOnce) {
-      model.forward(slice(there, 0, begin, std::min(begin + kSamplesAtOnce, images.size(0))));
+    for (std::int64_t begin = 0; begin < input.size(0); begin += kSamplesAtOnce) {
+      model.forward(slice(there, 0, begin, std::min(begin + kSamplesAtOnce, input.size(0))));
     }
   }
   std::vector<LayerNorms> result;

@@ -18,9 +18,9 @@ struct LayerNorms {
   std::vector<HeadNorms> heads;  // each the mean over the samples of the norm of one (sample, head) matrix
 };
 
-// Runs `images` (f32 (B, C, H, W), preprocessed as for evaluation) through the model, a few at a time, and measures
-// every attention layer.
-std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& images);
+// Runs `input` (a batch as a model takes it, preprocessed as for evaluation) through the model, a few at a time, and
+// measures every attention layer.
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input);
 
 // The row of metrics.jsonl for one layer: means over the heads, and the smallest and largest head's ‖P‖.
 MetricsRow norms_row(const LayerNorms& norms, std::int64_t step, double epoch);

@@ -38,7 +38,7 @@ Tensor count_correct(const Tensor& logits, const Tensor& labels) {
 
 // What steps that one graph can do have in common. The share is among the numbers that kernels were given.
 struct StepKind {
-  Shape images, targets;
+  Shape input, targets;
   bool mixed = false;
   double share = 0;
   bool operator==(const StepKind&) const = default;
@@ -49,13 +49,14 @@ struct StepKind {
 struct TrainStep::Captured {
   StepKind last;  // the batch before: one of its kind is captured
   StepKind kind;
-  Tensor images, targets;                            // where a batch is copied to
+  Tensor input, targets;                             // where a batch is copied to
   std::vector<std::pair<Tensor, Tensor>> gradients;  // of parameters: where the graph leaves them
   Capture graph;                                     // after what it reads and writes: it goes first
 };
 
 std::string capture_obstacle(const Model& model, std::int64_t accumulate) {
   if (model.device().type == DeviceType::cpu) return "only a GPU's steps are captured";
+  if (model.input_shape().dim() == 2) return "a model of tokens looks at each batch on the CPU";
   if (accumulate > 1) return format("a step has {} micro-batches (train.accumulate)", accumulate);
   if (draws_random_numbers(model)) {
     return "dropout and drop path draw other numbers in each step (model.dropout, model.drop_path, attention.dropout)";
@@ -102,7 +103,7 @@ TrainStep::Micro TrainStep::load(std::int64_t step, DataPosition begin, std::int
                .position = position,
                .samples = batch->size(),
                .mixed = options_.mix.enabled(),
-               .images = {},
+               .input = {},
                .targets = {},
                .context = {.training = true,
                            .seed = derive_seed(options_.seed, kDropoutSeed),
@@ -118,7 +119,7 @@ TrainStep::Micro TrainStep::load(std::int64_t step, DataPosition begin, std::int
     targets = mix_targets(batch->labels, plan, options_.mix.classes, options_.mix.label_smoothing);
     profile_mark("mix");
   }
-  result.images = Prefetch(batch->images, device_);
+  result.input = Prefetch(batch->input(), batch->input_place(device_));
   result.targets = Prefetch(targets, device_);
   profile_mark("send");
   return result;
@@ -147,8 +148,8 @@ void TrainStep::look_ahead(std::int64_t step, DataPosition begin, std::int64_t m
 
 // --- the model -----------------------------------------------------------------------------------------------------
 
-Tensor TrainStep::forward(const Tensor& images, const Micro& micro) const {
-  return model_.forward(images, micro.context).to(DType::f32);  // the loss is f32's, whatever the products' dtype
+Tensor TrainStep::forward(const Tensor& input, const Micro& micro) const {
+  return model_.forward(input, micro.context).to(DType::f32);  // the loss is f32's, whatever the products' dtype
 }
 
 Tensor TrainStep::loss_of(const Tensor& logits, const Tensor& targets, bool mixed) const {
@@ -160,9 +161,9 @@ void TrainStep::note(std::int64_t at, const Tensor& number) {
   slice(notes_, 0, at, at + 1).copy_(reshape(number.detach(), {1}));
 }
 
-void TrainStep::learn_now(const Tensor& images, const Tensor& targets, const Micro& micro, std::int64_t number,
+void TrainStep::learn_now(const Tensor& input, const Tensor& targets, const Micro& micro, std::int64_t number,
                           double share) {
-  const Tensor logits = forward(images, micro);
+  const Tensor logits = forward(input, micro);
   const Tensor loss = loss_of(logits, targets, micro.mixed);
   note(2 * number, loss);
   if (!micro.mixed) note(2 * number + 1, count_correct(logits.detach(), targets));
@@ -171,22 +172,22 @@ void TrainStep::learn_now(const Tensor& images, const Tensor& targets, const Mic
 
 void TrainStep::learn(const Micro& micro, std::int64_t number, double share) {
   if (captured_ && learn_by_graph(micro, share)) return;
-  learn_now(micro.images.get(), micro.targets.get(), micro, number, share);
+  learn_now(micro.input.get(), micro.targets.get(), micro, number, share);
 }
 
 bool TrainStep::learn_by_graph(const Micro& micro, double share) {
-  const Tensor images = micro.images.get(), targets = micro.targets.get();
-  const StepKind kind{images.shape(), targets.shape(), micro.mixed, share};
+  const Tensor input = micro.input.get(), targets = micro.targets.get();
+  const StepKind kind{input.shape(), targets.shape(), micro.mixed, share};
   Captured& own = *captured_;
-  const bool same = own.images.defined() && own.kind == kind;
+  const bool same = own.input.defined() && own.kind == kind;
   // A first step also makes what is made at a first use, which can't be captured.
   const bool again = std::exchange(own.last, kind) == kind;
   if (!same && !again) return false;
   if (!same) {
-    own = Captured{.last = kind, .kind = kind, .images = {}, .targets = {}, .gradients = {}, .graph = {}};
-    const Tensor image_place = empty_like(images), target_place = empty_like(targets);
+    own = Captured{.last = kind, .kind = kind, .input = {}, .targets = {}, .gradients = {}, .graph = {}};
+    const Tensor input_place = empty_like(input), target_place = empty_like(targets);
     try {
-      own.graph = Capture(device_, [&] { learn_now(image_place, target_place, micro, 0, share); });
+      own.graph = Capture(device_, [&] { learn_now(input_place, target_place, micro, 0, share); });
     } catch (const OutOfMemoryError& error) {
       throw OutOfMemoryError(std::string(error.what()) + "; or train.capture=off");
     }
@@ -197,10 +198,10 @@ bool TrainStep::learn_by_graph(const Micro& micro, double share) {
         }
       }
     }
-    own.images = image_place;
+    own.input = input_place;
     own.targets = target_place;
   }
-  own.images.copy_(images);
+  own.input.copy_(input);
   own.targets.copy_(targets);
   own.graph.run();
   for (auto& [parameter, gradient] : own.gradients) parameter.set_grad(gradient);
@@ -214,7 +215,7 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
   try {  // the same again, looking at every result
     const AnomalyGuard anomaly;
     for (const Micro& micro : micros) {
-      const Tensor logits = forward(micro.images.get(), micro);
+      const Tensor logits = forward(micro.input.get(), micro);
       mul(loss_of(logits, micro.targets.get(), micro.mixed), share).backward();
     }
   } catch (const NumericError& error) {

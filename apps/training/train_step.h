@@ -71,7 +71,7 @@ class TrainStep {
     DataPosition position;
     std::int64_t samples = 0;
     bool mixed = false;
-    Prefetch images, targets;  // targets: distributions where mixed, else class ids
+    Prefetch input, targets;  // targets: distributions where mixed, else class ids
     ForwardContext context;
   };
   Micro load(std::int64_t step, DataPosition begin, std::int64_t micro);
@@ -82,9 +82,9 @@ class TrainStep {
   void learn(const Micro& micro, std::int64_t number, double share);
   // The same by a graph, where the batch is like the graph's, or like the last one; false: not done.
   bool learn_by_graph(const Micro& micro, double share);
-  void learn_now(const Tensor& images, const Tensor& targets, const Micro& micro, std::int64_t number, double share);
+  void learn_now(const Tensor& input, const Tensor& targets, const Micro& micro, std::int64_t number, double share);
   void note(std::int64_t at, const Tensor& number);
-  Tensor forward(const Tensor& images, const Micro& micro) const;
+  Tensor forward(const Tensor& input, const Micro& micro) const;
   // Summed over the micro-batch.
   Tensor loss_of(const Tensor& logits, const Tensor& targets, bool mixed) const;
   [[noreturn]] void diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,

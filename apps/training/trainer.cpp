@@ -25,6 +25,16 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
 // The checkpoint to go on from; nothing for a new run. Settles the run folder's path too.
 std::optional<std::string> find_resume(TrainerOptions& options) {
   if (options.resume.empty()) {
@@ -96,7 +106,7 @@ struct Trainer::Run {
   std::optional<Schedule> schedule;
   std::optional<RunFolder> folder;
   MetricsLog log;
-  Tensor probe_images;
+  Tensor probe_input;
 
  private:
   struct Clock {  // of the rows
@@ -111,6 +121,7 @@ struct Trainer::Run {
   void write_train_row(const StepResult& step, double lr);
   void show_progress(const StepResult& step, double lr);
   bool evaluate_now(const Trainer& trainer);  // whether it is the best so far
+  void warn_at_chance(const EvalInfo& eval);
   void probe_now();
   void save(bool best);
   TrainResult finish(const Trainer& trainer, bool done);
@@ -137,8 +148,9 @@ struct Trainer::Run {
 
   Clock clock;
   std::string lr_change;  // what an allowed change of the configuration does to the learning rate, for people
-  bool full_marks = false, ran = false, labels_doubted = false;
+  bool full_marks = false, ran = false, labels_doubted = false, warned_at_chance = false;
   double last_loss = 0;  // of the last train row
+  double chance = 0;     // percent: the most frequent class of what is validated on
   TrainStepOptions step_options;
   Device device;
   Precision precision = Precision::f32;
@@ -160,6 +172,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   info.class_names = experiment.train->class_names();
   info.preprocessing = experiment.preprocessing;
   info.data_fingerprint = experiment.data_fingerprint;
+  chance = chance_level(*(experiment.val && experiment.val->size() > 0 ? experiment.val : experiment.train));
 
   experiment.model->to(device);
   if (experiment.average) experiment.average->to(device);
@@ -247,14 +260,17 @@ void Trainer::Run::report_start() {
              experiment.model->parameter_count(), experiment.model->num_classes()));
   say(attention_report(*experiment.model));
   say(describe(optimizer->groups()));
-  say(format("data       {} training, {} validation, {} test images", experiment.train->size(),
-             experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0));
+  say(format("data       {} training, {} validation, {} test {}", experiment.train->size(),
+             experiment.val ? experiment.val->size() : 0, experiment.test ? experiment.test->size() : 0,
+             experiment.preprocessing.of_tokens() ? "sequences" : "images"));
+  for (const std::string& line : lines_of(experiment.data_report)) say("           " + line);
   for (std::size_t i = 0; i < std::min<std::size_t>(experiment.data_notes.size(), 10); ++i) {
     say("note       " + experiment.data_notes[i]);
   }
   if (experiment.data_notes.size() > 10) {
     say(format("note       and {} more; --check-data lists them", experiment.data_notes.size() - 10));
   }
+  for (const std::string& habit : reference_habits(config)) say("reference  " + habit);
   if (device.type == DeviceType::cuda) {
     say(format("machine    {} ({}), {} threads for the data, products by cuBLASLt in {}{}", to_string(device),
                device_name(device), num_threads(), to_string(precision),
@@ -272,8 +288,7 @@ void Trainer::Run::report_start() {
              "{:.2f} %",
              total, steps_per_epoch, step_options.accumulate, config.integer("train.batch_size"),
              config.number("optimizer.lr"), config.text("schedule.name"),
-             std::log(static_cast<double>(experiment.model->num_classes())),
-             100.0 / static_cast<double>(experiment.model->num_classes())));
+             std::log(static_cast<double>(experiment.model->num_classes())), chance));
   if (!lr_change.empty()) say("changed    " + lr_change.substr(2));
   if (folder) {
     say(format("run folder {}{}", folder->path(),
@@ -407,6 +422,7 @@ EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part) const {
   return evaluate(average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
                   {.batch_size = config.integer("train.batch_size"),
                    .workers = static_cast<int>(config.integer("data.workers")),
+                   .drop_last = config.flag("eval.drop_last"),
                    .precision = precision,
                    .bad_sample = bad_sample_in_evaluation(config)});
 }
@@ -439,25 +455,41 @@ bool Trainer::Run::evaluate_now(const Trainer& trainer) {
   }
   full_marks = options.overfit && eval.result.top1 == 100;
   log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
-  say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} %{}", eval.epoch, eval.step, eval.result.loss,
-             eval.result.top1, eval.best ? "  best" : ""));
+  say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} % (chance {:.2f}){}", eval.epoch, eval.step,
+             eval.result.loss, eval.result.top1, chance, eval.best ? "  best" : ""));
   check_labels(eval.result);
+  warn_at_chance(eval);
   if (trainer.on_eval) trainer.on_eval(eval);
   return eval.best;
 }
 
+// A run that has learned nothing yet may be at a plateau that ends, or at a fault that does not: said once.
+void Trainer::Run::warn_at_chance(const EvalInfo& eval) {
+  constexpr std::int64_t kPatience = 1000;
+  constexpr double kDeviations = 2;
+  const double share = chance / 100;
+  const double noise = 100 * std::sqrt(share * (1 - share) / static_cast<double>(eval.result.count));
+  if (warned_at_chance || eval.step < kPatience || eval.result.top1 > chance + kDeviations * noise) return;
+  warned_at_chance = true;
+  say(format(
+      "warning    after {} steps top-1 is {:.2f} %, the chance level {:.2f} %: a plateau (Pathfinder's lasts for "
+      "thousands of steps), a learning rate that does not fit, or data whose labels do not match; --overfit 32 "
+      "tells a fault of the pipeline from a hard task",
+      eval.step, eval.result.top1, chance));
+}
+
 void Trainer::Run::probe_now() {
   if (!config.flag("probe.norms")) return;
-  if (!probe_images.defined()) {  // the same training images at every probe, prepared as for evaluation
+  if (!probe_input.defined()) {  // the same training images at every probe, prepared as for evaluation
     Loader images(experiment.train,
                   {.sampler = {.batch_size = std::min(config.integer("probe.samples"), experiment.train->size()),
                                .shuffle = false},
                    .bad_sample = experiment.bad_sample,
                    .transform = evaluation_transform(experiment.preprocessing)});
-    probe_images = images.next()->images;
+    probe_input = images.next()->input();
   }
   const double epoch = epoch_at(info.state.position);
-  for (const LayerNorms& layer : probe_norms(*experiment.model, probe_images)) {
+  for (const LayerNorms& layer : probe_norms(*experiment.model, probe_input)) {
     log.write_norms(info.state.step, epoch, layer.layer, layer.heads);
     log.write(norms_row(layer, info.state.step, epoch));
   }
@@ -483,6 +515,12 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
                      .seconds = seconds(),
                      .test = {}};
   if (done && experiment.test && experiment.test->size() > 0) {
+    if (config.flag("eval.test_last") && folder && info.state.best_top1 && info.state.best_step != info.state.step) {
+      const EvalResult last = measure(experiment.test);  // before the best weights are loaded
+      log.write(eval_row("test", info.state.step, epoch_at(info.state.position), last).add("weights", "last"));
+      say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the last weights (step {})", last.loss,
+                 last.top1, last.count, info.state.step));
+    }
     // The one look at the test images: with the weights that validation chose.
     const bool best = folder && info.state.best_top1;
     if (best) {
@@ -498,7 +536,7 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
                         .result = measure(experiment.test)};
     result.test = eval.result;
     log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
-    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} images, with the {} weights (step {})", eval.result.loss,
+    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the {} weights (step {})", eval.result.loss,
                eval.result.top1, eval.result.count, best ? "best" : "last", step));
     if (trainer.on_eval) trainer.on_eval(eval);
   }
