@@ -49,6 +49,15 @@ struct VitStepOptions {
 };
 std::string run_vit_step(const VitStepOptions& options, const Common& common);
 
+struct LraStepOptions {
+  std::string task = "text", phi = "x3", scale = "14", path = "auto";
+  std::int64_t batch = 8, tokens = 0;  // 0 tokens: the task's
+  std::vector<std::int64_t> lengths;   // of the rows, in turn: the rest is padding; empty: all of it
+  double dropout = 0.1, attention_dropout = 0;
+  bool profile = false;  // tables of where the time goes, on stderr
+};
+std::string run_lra_step(const LraStepOptions& options, const Common& common);
+
 struct OpOptions {
   std::string name = "gelu";  // or "all"
   std::string shape;          // empty: the op's own

@@ -21,6 +21,7 @@ struct CommandLine {
   bench::GemmOptions gemm;
   bench::AttentionOptions attention;
   bench::VitStepOptions vit_step;
+  bench::LraStepOptions lra_step;
   bench::OpOptions op;
   bench::LadderOptions ladder;
   bench::LoaderBenchOptions loader;
@@ -97,6 +98,27 @@ void add_vit_step(CLI::App& app, CommandLine& line) {
   sub->add_option("--steps", options.steps, "at least so many steps in all (the line has the first ten losses)")
       ->check(CLI::Range(0, 1000000))
       ->group(kMachine);
+}
+
+void add_lra_step(CLI::App& app, CommandLine& line) {
+  bench::LraStepOptions& options = line.lra_step;
+  CLI::App* sub = add_bench(app, "lra_step", "a training step of a Long Range Arena transformer", line);
+  sub->add_option("--task", options.task, "listops, text, retrieval, image, pathfinder")
+      ->capture_default_str()
+      ->group(kShape);
+  sub->add_option("--batch", options.batch, "samples of a step")->capture_default_str()->group(kShape);
+  sub->add_option("--tokens", options.tokens, "of a sequence (default: the task's)")->group(kShape);
+  sub->add_option("--lengths", options.lengths, "true lengths of the sequences, in turn: a,b,...; the rest is padding")
+      ->delimiter(',')
+      ->group(kShape);
+  sub->add_option("--phi", options.phi, "attention.phi")->capture_default_str()->group(kHow);
+  sub->add_option("--scale", options.scale, "attention.scale")->capture_default_str()->group(kHow);
+  sub->add_option("--path", options.path, "attention.path")->capture_default_str()->group(kHow);
+  sub->add_option("--dropout", options.dropout, "model.dropout")->capture_default_str()->group(kHow);
+  sub->add_option("--attention-dropout", options.attention_dropout, "attention.dropout")
+      ->capture_default_str()
+      ->group(kHow);
+  sub->add_flag("--profile", options.profile, "where the time goes, by op and by module, on stderr")->group(kMachine);
 }
 
 void add_op(CLI::App& app, CommandLine& line) {
@@ -184,6 +206,7 @@ int run(int argc, char** argv) {
   add_gemm(app, line);
   add_attention(app, line);
   add_vit_step(app, line);
+  add_lra_step(app, line);
   add_op(app, line);
   add_ops(app, line);
   add_ladder(app, line);
@@ -196,14 +219,16 @@ int run(int argc, char** argv) {
     return static_cast<int>(ExitCode::usage);
   }
   set_log_level(line.log_level);
-  line.common.device = choose_device(line.device, app.got_subcommand("ladder")   ? "ladder"
-                                                  : app.got_subcommand("loader") ? "loader"
-                                                                                 : nullptr);
+  line.common.device = choose_device(line.device, app.got_subcommand("ladder")     ? "ladder"
+                                                  : app.got_subcommand("loader")   ? "loader"
+                                                  : app.got_subcommand("lra_step") ? "lra_step"
+                                                                                   : nullptr);
   if (line.threads > 0) set_num_threads(line.threads);
   std::vector<std::string> lines;
   if (app.got_subcommand("gemm")) lines = {run_gemm(line.gemm, line.common)};
   if (app.got_subcommand("attention")) lines = {run_attention(line.attention, line.common)};
   if (app.got_subcommand("vit_step")) lines = {run_vit_step(line.vit_step, line.common)};
+  if (app.got_subcommand("lra_step")) lines = {run_lra_step(line.lra_step, line.common)};
   if (app.got_subcommand("op") || app.got_subcommand("ops")) lines = run_op(line.op, line.common);
   if (app.got_subcommand("ladder")) lines = run_ladder(line.ladder, line.common);
   if (app.got_subcommand("loader")) lines = {run_loader(line.loader, line.common)};

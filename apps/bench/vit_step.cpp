@@ -7,13 +7,12 @@
 #include "apps/bench/memory.h"
 #include "apps/bench/report.h"
 #include "apps/bench/step_data.h"
-#include "apps/training/profile_report.h"
+#include "apps/bench/step_profile.h"
 #include "engine/capture.h"
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/format.h"
 #include "engine/memory.h"
-#include "engine/parallel.h"
 #include "engine/profile.h"
 #include "models/optim/adamw.h"
 #include "models/summary.h"
@@ -25,22 +24,6 @@ namespace polygrad::bench {
 namespace {
 
 constexpr std::ptrdiff_t kLosses = 10;  // of the first steps: so many are reported
-
-// Tables of where the time of some steps goes, on stderr.
-void say_profile(const Limit& ceiling, int steps, const std::function<double()>& step) {
-  Profiler profiler;
-  std::vector<double> ceilings;
-  for (int i = 0; i < steps; ++i) {
-    step();
-    const Profiler aside;  // meanwhile the other rests
-    ceilings.push_back(ceiling.measure(0.1));
-  }
-  const std::vector<ProfileRow> rows = profiler.rows();
-  const ProfileScale scale{steps, num_threads(), median(ceilings)};
-  say(false, profile_by_op(rows, scale));
-  say(false, profile_by_module(rows, scale));
-  say(false, profile_legend(scale));
-}
 
 // Forward and backward of a batch, recorded once and started as a whole, as the trainer does it on a GPU (TrainStep).
 class StepGraph {

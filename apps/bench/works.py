@@ -61,6 +61,18 @@ def vit_step(phi, title):
     return Work(title, ours, peers)
 
 
+def lra_step(phi, title):
+    options = f"--task text --batch 8 --tokens 4096 --phi {phi}"
+    ours = [("polygrad", f"lra_step {options}"),
+            ("polygrad, attention dropout 0.1", f"lra_step {options} --attention-dropout 0.1")]
+    peers = [Peer("PyTorch eager", "lra_step.py", options)]
+    if phi == "softmax":
+        peers.append(Peer("PyTorch scaled_dot_product_attention", "lra_step.py", options + " --sdpa"))
+    if phi == "x":
+        peers.append(Peer("PyTorch, the order q (kᵀ v) by hand", "lra_step.py", options + " --linear"))
+    return Work(title, ours, peers)
+
+
 def works():
     linear = f"--phi x {LONG}"
     return [
@@ -78,6 +90,9 @@ def works():
               Peer("JAX jit, the order by hand", "jax_attention.py", linear + " --linear", "jax")]),
         vit_step("x3", "training step x³/16: ViT-Tiny, 64², patch 4, 200 classes, batch 32"),
         vit_step("softmax", "training step softmax: ViT-Tiny, 64², patch 4, 200 classes, batch 32"),
+        lra_step("x3", "training step x³/14: Long Range Arena, text, 4096 tokens, batch 8"),
+        lra_step("x", "training step x/14: Long Range Arena, text, 4096 tokens, batch 8"),
+        lra_step("softmax", "training step softmax: Long Range Arena, text, 4096 tokens, batch 8"),
     ]
 
 
@@ -88,6 +103,11 @@ ALONE = [
     ("the same batch at full length", "attention --phi x3 --path tiled --batch 4 --heads 2 --tokens 2048 --head-dim 32", {}),
     ("attention x, linear path, 16384 tokens", "attention --phi x --path linear --batch 4 --heads 2 --tokens 16384", {}),
     ("attention x, linear path, 32768 tokens", "attention --phi x --path linear --batch 4 --heads 2 --tokens 32768", {}),
+    ("LRA step x, linear path, 1 x 16384 tokens", "lra_step --task text --batch 1 --phi x --tokens 16384", {}),
+    ("LRA step x, linear path, 1 x 32768 tokens", "lra_step --task text --batch 1 --phi x --tokens 32768", {}),
+    ("LRA step x, linear path, 1 x 65536 tokens", "lra_step --task text --batch 1 --phi x --tokens 65536", {}),
+    ("LRA step x³, ListOps, batch 32, lengths 500 to 1950", "lra_step --task listops --batch 32 --phi x3 --tokens 2000 "
+     "--lengths 500,620,740,860,980,1150,1450,1950", {}),
     ("training step x³/16, 1 thread", f"vit_step --phi x3 --scale 16 {VIT} --threads 1", {}),
     ("training step x³/16, products by Eigen", f"vit_step --phi x3 --scale 16 {VIT}", {"POLYGRAD_GEMM": "eigen"}),
 ]

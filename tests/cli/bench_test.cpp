@@ -163,6 +163,23 @@ TEST_CASE("vit_step: a training step of a small model") {
   }
 }
 
+TEST_CASE("lra_step: a training step on whole and on padded sequences, of one tower and of two") {
+  for (const char* task : {"listops", "retrieval"}) {
+    const Arguments arguments = {"lra_step", "--task", task, "--batch", "2", "--tokens", "40", "--phi", "x3"};
+    Arguments padded = arguments;
+    padded.insert(padded.end(), {"--lengths", "40,3", "--attention-dropout", "0.1"});
+    for (const Arguments& one : {arguments, padded}) {
+      const nlohmann::json line = measure(one);
+      check_positive(line, {"step_ms", "samples_per_s", "gflops", "ceiling_gflops", "ratio", "peak_mib", "loss"});
+      CHECK(line["task"] == task);
+      CHECK(line["tokens"] == 40);
+    }
+  }
+  check_fails({"lra_step", "--task", "sums"}, 2, "lra_sums");
+  check_fails({"lra_step", "--tokens", "8", "--lengths", "9"}, 2, "--lengths 9");
+  check_fails({"lra_step", "--path", "linear", "--phi", "x", "--attention-dropout", "0.1"}, 2, "linear");
+}
+
 TEST_CASE("vit_step: from the third step on, nothing is asked of the system") {
   const nlohmann::json line = measure({"vit_step", "--image", "16", "--classes", "5", "--batch", "6", "--steps", "20"});
   CHECK(line["steps"].get<int>() >= 20);

@@ -6,6 +6,7 @@ framework:
     python3 apps/bench/peers/gemm.py          --m 8224 --k 192 --n 576 [--trans-a] [--trans-b]
     python3 apps/bench/peers/attention.py     --phi x3 --batch 4 --heads 2 --tokens 4096 --head-dim 32 [--sdpa] [--compile]
     python3 apps/bench/peers/vit_step.py      --phi x3 --image 64 --patch 4 --classes 200 --batch 32 --scale 16 [--compile]
+    python3 apps/bench/peers/lra_step.py      --task text --batch 8 --phi x3 --tokens 4096 [--sdpa] [--linear] [--compile]
     python3 apps/bench/peers/jax_gemm.py, jax_attention.py, jax_vit_step.py      the same in JAX, compiled by jit
 
 Common options: --threads N (default: the cores this process may use), --pairs N, --turns (one measurement for each line
