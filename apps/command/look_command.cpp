@@ -5,6 +5,7 @@
 #include "apps/training/classifier.h"
 #include "apps/training/experiment.h"
 #include "apps/training/pictures.h"
+#include "apps/training/plots.h"
 #include "data/check_data.h"
 #include "data/png.h"
 #include "engine/error.h"
@@ -40,6 +41,13 @@ void predict_command(const std::string& checkpoint, const std::vector<std::strin
     std::fputs(text.c_str(), stdout);
   }
   std::fflush(stdout);
+}
+
+void plot_command(const std::vector<std::string>& runs, const std::string& folder, bool quiet) {
+  const std::string place = !folder.empty() ? folder : runs.size() == 1 ? runs.front() + "/plots" : "plots";
+  const std::string trouble = plot_runs(runs, place);
+  if (!trouble.empty()) throw IoError("[plots] no picture was drawn: " + trouble);
+  if (!quiet) std::fprintf(stderr, "the pictures are in %s\n", place.c_str());
 }
 
 }  // namespace polygrad

@@ -19,4 +19,8 @@ void contact_sheet_command(const Config& config, const std::string& file, bool q
 // Computed on `device`.
 void predict_command(const std::string& checkpoint, const std::vector<std::string>& images, Device device);
 
+// --plot RUN...: draws the runs' pictures into `folder`; of one run into its own plots/ where that is "". A missing
+// gnuplot is an IoError here, because pictures are all that was asked for.
+void plot_command(const std::vector<std::string>& runs, const std::string& folder, bool quiet);
+
 }  // namespace polygrad

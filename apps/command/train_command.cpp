@@ -19,6 +19,7 @@
 #include "apps/training/evaluate.h"
 #include "apps/training/exit_code.h"
 #include "apps/training/experiment.h"
+#include "apps/training/plots.h"
 #include "apps/training/presets.h"
 #include "apps/training/trainer.h"
 #include "data/loader.h"
@@ -34,7 +35,7 @@ namespace {
 
 struct Flags {
   std::string config, data, out, resume, init, eval, checkpoint, contact_sheet, device, log_level = "warning";
-  std::vector<std::string> set, allow_change, predict;
+  std::vector<std::string> set, allow_change, predict, plot;
   int threads = 0;
   std::int64_t overfit = 0;
   LraFlags lra;
@@ -99,6 +100,8 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--contact-sheet", flags.contact_sheet,
                  "FILE.png: a picture of augmented training samples with labels")
       ->group(look);
+  app.add_option("--plot", flags.plot, "RUN...: draw their curves and norms; those of several runs into one picture each")
+      ->group(look);
   app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
   app.add_flag("--profile", flags.profile,
                "Train up to 20 steps (fewer: train.max_steps), say where their time went, write nothing")
@@ -106,7 +109,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_flag("--print-schedule", flags.print_schedule, "Print the learning rate's curve as a table")->group(look);
   app.add_flag("--list-models", flags.list_models, "Print the names of all models")->group(look);
   for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--profile", "--print-schedule",
-                            "--check-data", "--contact-sheet", "--predict"})
+                            "--check-data", "--contact-sheet", "--predict", "--plot"})
     eval->excludes(other);
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
@@ -238,6 +241,29 @@ void print_schedule(const Config& config) {
   print_line(stdout, build_schedule(config, steps_per_epoch(config, data)).table());
 }
 
+// The pictures of a run, also of one that diverged: there they matter most. A run without them is as good.
+TrainResult run_with_plots(Trainer& trainer, std::stop_token stop, const TrainerOptions& options) {
+  const auto draw = [&] {
+    const std::string run = trainer.folder();
+    if (run.empty()) return;
+    std::string trouble;
+    try {
+      trouble = plot_runs({run}, run + "/plots");
+    } catch (const IoError& error) {  // the run itself is done and saved
+      trouble = error.what();
+    }
+    if (options.report) options.report(trouble.empty() ? format("plots      {}/plots", run) : "note       " + trouble);
+  };
+  try {
+    TrainResult result = trainer.run(std::move(stop));
+    draw();
+    return result;
+  } catch (const NumericError&) {
+    draw();
+    throw;
+  }
+}
+
 ExitCode train(const Flags& flags, const TrainProgram& program) {
   Config config = make_config(flags, program);
   const NumThreadsGuard threads(threads_of(config));
@@ -280,7 +306,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
   if (!flags.quiet) options.report = say;
   const SignalWatcher signals;  // before the first thread of the pool
   Trainer trainer(std::move(config), options);
-  const TrainResult result = trainer.run(signals.token());
+  const TrainResult result = run_with_plots(trainer, signals.token(), options);
   if (result.status == "stopped") {
     print_line(stderr, format("stopped after step {}; --resume auto goes on", result.step));
     return signals.signal() == 15 ? ExitCode::terminated : ExitCode::interrupted;
@@ -325,6 +351,10 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
   if (!flags.predict.empty()) {
     const NumThreadsGuard threads(flags.threads > 0 ? flags.threads : num_threads());
     predict_command(flags.checkpoint, flags.predict, choose_device(flags.device.empty() ? "auto" : flags.device));
+    return ExitCode::done;
+  }
+  if (!flags.plot.empty()) {
+    plot_command(flags.plot, flags.out, flags.quiet);
     return ExitCode::done;
   }
   return flags.eval.empty() ? train(flags, program) : evaluate_command(flags);

@@ -608,5 +608,6 @@ Trainer::~Trainer() = default;
 TrainResult Trainer::run(std::stop_token stop) { return run_->train(*this, std::move(stop)); }
 const Model& Trainer::model() const { return *run_->experiment.model; }
 const Config& Trainer::config() const { return run_->config; }
+const std::string& Trainer::folder() const { return run_->options.out; }
 
 }  // namespace polygrad

@@ -88,6 +88,7 @@ class Trainer {
 
   const Model& model() const;
   const Config& config() const;
+  const std::string& folder() const;  // the run's; "" where nothing is written
 
  private:
   struct Run;

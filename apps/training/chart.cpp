@@ -1,0 +1,243 @@
+#include "apps/training/chart.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "engine/error.h"
+#include "engine/file.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace {
+
+// Okabe and Ito's, without the yellow that white paper swallows.
+constexpr const char* kPalette[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                    "#E69F00", "#56B4E9", "#000000", "#7F7F7F"};
+constexpr int kColors = 8;
+constexpr std::size_t kPanelsInRow = 4;
+constexpr int kPanelWidth = 300, kPanelHeight = 230, kAloneWidth = 760, kAloneHeight = 440;
+// Around all panels, and between them: room for what stands beside an axis.
+constexpr int kLeft = 86, kRight = 18, kBottom = 58, kTop = 24, kAcross = 60, kDown = 58;
+constexpr int kTitleHeight = 34, kLegendHeight = 22, kLetterWidth = 8;
+
+bool is_drawn(const Chart& chart, const std::pair<double, double>& point) {
+  return std::isfinite(point.first) && std::isfinite(point.second) && (!chart.log_y || point.second > 0);
+}
+
+bool has_points(const Chart& chart, const Curve& curve) {
+  return std::any_of(curve.points.begin(), curve.points.end(),
+                     [&](const auto& point) { return is_drawn(chart, point); });
+}
+
+bool has_points(const Chart& chart, const Panel& panel) {
+  return std::any_of(panel.curves.begin(), panel.curves.end(),
+                     [&](const Curve& curve) { return has_points(chart, curve); });
+}
+
+// In double quotes gnuplot reads backslashes; quotes and line ends have no place in a label.
+std::string in_quotes(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return result + "\"";
+}
+
+const char* color_of(const Curve& curve) { return kPalette[static_cast<std::size_t>(curve.color % kColors)]; }
+
+struct Layout {
+  std::size_t columns, rows;
+  int width, height;
+};
+
+// The legend, above all panels: one line of text for each label, in its colour.
+std::vector<const Curve*> legend_of(const Chart& chart, const std::vector<const Panel*>& panels) {
+  std::vector<const Curve*> entries;
+  for (const Panel* panel : panels) {
+    for (const Curve& curve : panel->curves) {
+      const bool known =
+          std::any_of(entries.begin(), entries.end(), [&](const Curve* entry) { return entry->label == curve.label; });
+      if (!known && !curve.label.empty() && has_points(chart, curve)) entries.push_back(&curve);
+    }
+  }
+  return entries;
+}
+
+std::string legend_labels(const std::vector<const Curve*>& entries, const Layout& layout, int& lines) {
+  constexpr int kMargin = 20;
+  std::string text;
+  int x = kMargin, line = 0, number = 1;
+  for (const Curve* entry : entries) {
+    const std::string label = (entry->marked ? "•–• " : "—— ") + entry->label;
+    const int width = kLetterWidth * (static_cast<int>(entry->label.size()) + 5);
+    if (x > kMargin && x + width > layout.width - kMargin) x = kMargin, ++line;
+    // Places are set when the height is known: {0} stands for the line.
+    text += format("set label {} {} at screen {:.4f}, screen 1 offset 0, -{:.2f} left front textcolor rgb \"{}\"\n",
+                   number++, in_quotes(label), static_cast<double>(x) / layout.width,
+                   2.4 + 1.4 * static_cast<double>(line), color_of(*entry));
+    x += width;
+  }
+  lines = entries.empty() ? 0 : line + 1;
+  return text;
+}
+
+std::string data_block(const Chart& chart, const Curve& curve, int number) {
+  std::string text = format("$curve{} << END\n", number);
+  for (const auto& point : curve.points) {
+    if (is_drawn(chart, point)) text += format("{:.10g} {:.10g}\n", point.first, point.second);
+  }
+  return text + "END\n";
+}
+
+// gnuplot's own words, for the message.
+std::string first_line(const std::string& path) {
+  try {
+    const std::string content = read_file(path);
+    const std::size_t begin = content.find_first_not_of(" \n\t");
+    if (begin == std::string::npos) return "";
+    return content.substr(begin, content.find('\n', begin) - begin);
+  } catch (const IoError&) {
+    return "";
+  }
+}
+
+// Runs gnuplot in `folder`; its words go into a file there. -1: there is no gnuplot.
+int run_gnuplot(const std::string& folder, const std::vector<std::string>& scripts, const std::string& words) {
+  std::vector<std::string> arguments = {"gnuplot"};
+  arguments.insert(arguments.end(), scripts.begin(), scripts.end());
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, words.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  // A program that waits for signals blocks them in its threads; gnuplot must not inherit that.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+
+  pid_t child = 0;
+  const int failure = posix_spawnp(&child, "gnuplot", &actions, &attributes, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (failure != 0) return -1;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return -1;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+bool has_points(const Chart& chart) {
+  return std::any_of(chart.panels.begin(), chart.panels.end(),
+                     [&](const Panel& panel) { return has_points(chart, panel); });
+}
+
+std::string gnuplot_script(const Chart& chart) {
+  if (chart.name.empty() || chart.name.find('/') != std::string::npos || chart.name.front() == '.') {
+    throw ValueError(format("[chart] '{}' is no name of a file", chart.name));
+  }
+  std::vector<const Panel*> panels;
+  for (const Panel& panel : chart.panels) {
+    if (has_points(chart, panel)) panels.push_back(&panel);
+  }
+  if (panels.empty()) throw ValueError(format("[chart] {} has no point to draw", chart.name));
+
+  const bool alone = panels.size() == 1;
+  Layout layout{std::min(panels.size(), kPanelsInRow), (panels.size() + kPanelsInRow - 1) / kPanelsInRow, 0, 0};
+  const int inner_height = alone ? kAloneHeight : static_cast<int>(layout.rows) * kPanelHeight;
+  layout.width = alone ? kAloneWidth : static_cast<int>(layout.columns) * kPanelWidth;
+  int legend_lines = 0;
+  const std::string legend = legend_labels(legend_of(chart, panels), layout, legend_lines);
+  const int top = kTitleHeight + kLegendHeight * legend_lines;
+  layout.height = inner_height + top;
+
+  std::string text = format(
+      "# gnuplot {0}.gp draws {0}.svg\n"
+      "set terminal svg size {1},{2} font \"sans,12\" background rgb \"white\"\n"
+      "set output \"{0}.svg\"\n"
+      "set encoding utf8\n"
+      "unset key\n"
+      "set grid linecolor rgb \"#E0E0E0\"\n"
+      "set border linecolor rgb \"#606060\"\n"
+      "set tics textcolor rgb \"#303030\"\n",
+      chart.name, layout.width, layout.height);
+  if (chart.log_y) text += "set logscale y\nset format y \"10^{%L}\"\n";
+  int number = 0;
+  for (const Panel* panel : panels) {
+    for (const Curve& curve : panel->curves) {
+      if (has_points(chart, curve)) text += data_block(chart, curve, number++);
+    }
+  }
+  const auto across = [&](int pixels) { return static_cast<double>(pixels) / layout.width; };
+  const auto down = [&](int pixels) { return static_cast<double>(pixels) / layout.height; };
+  text +=
+      format("set multiplot layout {},{} rowsfirst title {} margins screen {:.4f},{:.4f},{:.4f},{:.4f} spacing {}\n",
+             layout.rows, layout.columns, in_quotes(chart.title), across(kLeft), 1 - across(kRight), down(kBottom),
+             1 - down(top + kTop), format("screen {:.4f},{:.4f}", across(kAcross), down(kDown)));
+  text += legend;
+  number = 0;
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const bool left = i % kPanelsInRow == 0, bottom = i + kPanelsInRow >= panels.size();
+    text += format("set title {} offset 0,-0.7\n", in_quotes(panels[i]->title));
+    text += format("set xlabel {} offset 0,0.3\nset ylabel {} offset 0.5,0\n", in_quotes(bottom ? chart.x_label : ""),
+                   in_quotes(left ? chart.y_label : ""));
+    std::string plots;
+    for (const Curve& curve : panels[i]->curves) {
+      if (!has_points(chart, curve)) continue;
+      plots += format("{}$curve{} using 1:2 with {} linecolor rgb \"{}\" linewidth {}{} title {}",
+                      plots.empty() ? "plot " : ", \\\n     ", number++, curve.marked ? "linespoints" : "lines",
+                      color_of(curve), curve.marked ? "1.8" : "1.3", curve.marked ? " pointtype 7 pointsize 0.4" : "",
+                      in_quotes(curve.label));
+    }
+    text += plots + "\n";
+    if (i == 0 && !legend.empty()) text += "unset label\n";
+  }
+  return text + "unset multiplot\n";
+}
+
+std::string draw_charts(const std::string& folder, const std::vector<Chart>& charts) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) throw IoError(format("[plots] cannot make the folder {}: {}", folder, failure.message()));
+  std::vector<std::string> scripts;
+  for (const Chart& chart : charts) {
+    if (!has_points(chart)) continue;
+    scripts.push_back(chart.name + ".gp");
+    write_file_atomically(folder + "/" + scripts.back(), gnuplot_script(chart));
+  }
+  if (scripts.empty()) return "there is nothing to draw yet";
+  const std::string words = std::filesystem::absolute(folder) / "gnuplot.log";
+  const int status = run_gnuplot(folder, scripts, words);
+  std::string trouble;
+  if (status == -1 || status == 127) {
+    trouble = format("gnuplot is not installed; its scripts are in {}", folder);
+  } else if (status != 0) {
+    trouble = format("gnuplot failed with status {} in {}: {}", status, folder, first_line(words));
+  }
+  std::filesystem::remove(words, failure);
+  return trouble;
+}
+
+}  // namespace polygrad

@@ -1,0 +1,158 @@
+#include "apps/training/plots.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "apps/training/config.h"
+#include "engine/error.h"
+#include "engine/format.h"
+
+namespace polygrad {
+
+namespace {
+
+struct Norm {
+  const char* key;
+  const char* title;
+};
+constexpr Norm kNorms[] = {
+    {"attention", "Frobenius norm of the attention matrix"},
+    {"jacobian_s", "norm of the attention's Jacobian in the scores"},
+    {"jacobian_s_sq", "squared norm of the attention's Jacobian in the scores"},
+    {"jacobian_q", "norm of the attention's Jacobian in the query weights"},
+    {"jacobian_q_sq", "squared norm of the attention's Jacobian in the query weights"},
+    {"jacobian_k", "norm of the attention's Jacobian in the key weights"},
+};
+
+// `label` of one run's curve among several: "x3, train".
+std::string label_of(const std::vector<RunRows>& runs, const RunRows& run, const std::string& what) {
+  return runs.size() == 1 ? what : run.label + ", " + what;
+}
+
+std::vector<std::pair<double, double>> points_of(const RunRows& run, const std::string& event, const std::string& key,
+                                                 const std::string& split = "") {
+  std::vector<std::pair<double, double>> points;
+  for (const MetricsRow& row : run.rows) {
+    if (row.event() != event) continue;
+    if (!split.empty()) {
+      const JsonValue* of = row.json().find("split");
+      if (of == nullptr || *of != JsonValue::text(split)) continue;
+    }
+    points.emplace_back(row.number("epoch"), row.number(key));
+  }
+  return points;
+}
+
+Chart chart_over_epochs(const std::string& name, const std::string& title, const std::string& y_label, bool log_y) {
+  Chart chart;
+  chart.name = name;
+  chart.title = title;
+  chart.x_label = "epoch";
+  chart.y_label = y_label;
+  chart.log_y = log_y;
+  return chart;
+}
+
+// Training and validation of each run: two runs are two colours; of one run they have a colour each.
+Chart measured(const std::vector<RunRows>& runs, const std::string& key, const std::string& title,
+               const std::string& y_label) {
+  Chart chart = chart_over_epochs(key == "top1" ? "accuracy" : key, title, y_label, false);
+  Panel panel;
+  int color = 0;
+  for (const RunRows& run : runs) {
+    panel.curves.push_back({label_of(runs, run, "training"), points_of(run, "train", key), color, false});
+    if (runs.size() == 1) ++color;
+    panel.curves.push_back({label_of(runs, run, "validation"), points_of(run, "eval", key, "val"), color, true});
+    ++color;
+  }
+  chart.panels.push_back(std::move(panel));
+  return chart;
+}
+
+Chart of_training(const std::vector<RunRows>& runs, const std::string& key, const std::string& title,
+                  const std::string& what, bool log_y) {
+  Chart chart = chart_over_epochs(key, title, what, log_y);
+  Panel panel;
+  int color = 0;
+  for (const RunRows& run : runs) {
+    panel.curves.push_back({runs.size() == 1 ? what : run.label, points_of(run, "train", key), color++, false});
+  }
+  chart.panels.push_back(std::move(panel));
+  return chart;
+}
+
+Chart of_layers(const std::vector<RunRows>& runs, const Norm& norm) {
+  Chart chart = chart_over_epochs(norm.key, norm.title, "", true);
+  std::map<std::int64_t, Panel> layers;
+  int color = 0;
+  for (const RunRows& run : runs) {
+    std::map<std::int64_t, Curve> curves;
+    for (const MetricsRow& row : run.rows) {
+      if (row.event() != "norms") continue;
+      Curve& curve = curves[static_cast<std::int64_t>(row.number("layer"))];
+      curve.points.emplace_back(row.number("epoch"), row.number(norm.key));
+    }
+    for (auto& [layer, curve] : curves) {
+      curve.label = runs.size() == 1 ? "" : run.label;
+      curve.color = color;
+      curve.marked = true;
+      layers[layer].title = format("layer {}", layer);
+      layers[layer].curves.push_back(std::move(curve));
+    }
+    ++color;
+  }
+  for (auto& [layer, panel] : layers) chart.panels.push_back(std::move(panel));
+  return chart;
+}
+
+// "x3", "x3 / 16", "softmax".
+std::string activation_of(const std::string& folder) {
+  const Config config = Config::from_file(folder + "/config.json");
+  const JsonValue& phi = config.value("attention.phi");
+  const std::string name = phi.kind() == JsonValue::Kind::text ? phi.as_text() : phi.dump();
+  const JsonValue& scale = config.value("attention.scale");
+  if (name == "softmax" || scale == JsonValue::text("auto")) return name;
+  return name + " / " + (scale.kind() == JsonValue::Kind::text ? scale.as_text() : scale.dump());
+}
+
+std::string folder_name(const std::string& folder) {
+  std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();  // "runs/x/"
+  return path.filename().string();
+}
+
+}  // namespace
+
+std::vector<Chart> run_charts(const std::vector<RunRows>& runs) {
+  std::vector<Chart> charts = {
+      measured(runs, "loss", "loss", "cross-entropy"),
+      measured(runs, "top1", "accuracy", "top-1, %"),
+      of_training(runs, "lr", "learning rate", "lr", false),
+      of_training(runs, "grad_norm", "norm of the gradient, before clipping", "gradient", true),
+  };
+  for (const Norm& norm : kNorms) charts.push_back(of_layers(runs, norm));
+  return charts;
+}
+
+std::vector<RunRows> read_runs(const std::vector<std::string>& folders) {
+  std::vector<RunRows> runs;
+  std::set<std::string> labels;
+  for (const std::string& folder : folders) {
+    if (!std::filesystem::exists(folder + "/metrics.jsonl")) {
+      throw IoError(format("[plots] {} is no run folder: it has no metrics.jsonl", folder));
+    }
+    runs.push_back({activation_of(folder), read_metrics(folder + "/metrics.jsonl")});
+    labels.insert(runs.back().label);
+  }
+  if (labels.size() < runs.size()) {
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i].label = folder_name(folders[i]);
+  }
+  return runs;
+}
+
+std::string plot_runs(const std::vector<std::string>& runs, const std::string& folder) {
+  return draw_charts(folder, run_charts(read_runs(runs)));
+}
+
+}  // namespace polygrad
