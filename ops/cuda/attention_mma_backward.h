@@ -215,6 +215,8 @@ struct QueriesOf {
     static void start(const Backward<float>& s, const TensorRef& dq, Alignment wide) {
       constexpr int kRows = 16 * kRowBlocks<Kernel::queries, kWidth>;
       const int warps = warps_for(s.p.queries, kRows);
+      static std::atomic<std::uint64_t> told{0};
+      allow_shared(told, queries_kernel<T, kWidth, Phi>, Tile<kWidth>::bytes(2 * kMostWarps * kRows + 4 * kTokens));
       launch_rows("attention_backward", s.p, s.p.queries, warps, kRows,
                   Tile<kWidth>::bytes(2 * warps * kRows + 4 * kTokens), queries_kernel<T, kWidth, Phi>, s,
                   WrittenHeads<float>(dq), wide);
@@ -230,6 +232,8 @@ struct KeysOf {
     static void start(const Backward<float>& s, const TensorRef& dk, const TensorRef& dv, Alignment wide) {
       constexpr int kRows = 16 * kRowBlocks<Kernel::keys, kWidth>;
       const int warps = warps_for(s.p.keys, kRows);
+      static std::atomic<std::uint64_t> told{0};
+      allow_shared(told, keys_kernel<T, kWidth, Phi>, Tile<kWidth>::bytes(2 * kMostWarps * kRows + 4 * kTokens));
       launch_rows("attention_backward", s.p, s.p.keys, warps, kRows,
                   Tile<kWidth>::bytes(2 * warps * kRows + 4 * kTokens), keys_kernel<T, kWidth, Phi>, s,
                   WrittenHeads<float>(dk), WrittenHeads<float>(dv), wide);

@@ -171,6 +171,8 @@ struct ForwardOf {
       const Problem<float> p(problem);
       constexpr int kRows = 16 * kRowBlocks<Kernel::forward, kWidth>;
       const int warps = warps_for(p.queries, kRows);
+      static std::atomic<std::uint64_t> told{0};
+      allow_shared(told, forward_kernel<T, kWidth, Phi>, Tile<kWidth>::bytes(kMostWarps * kRows + 4 * kTokens));
       launch_rows("attention", p, p.queries, warps, kRows, Tile<kWidth>::bytes(warps * kRows + 4 * kTokens),
                   forward_kernel<T, kWidth, Phi>, p, WrittenHeads<float>(out), state.as<float>(),
                   alignment_of({problem.q, problem.k, problem.v}, {out}));

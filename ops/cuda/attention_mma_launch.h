@@ -3,6 +3,8 @@
 // Where this stands: beside attention_mma.h; the two headers with kernels use both.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <initializer_list>
 #include <type_traits>
 
@@ -59,7 +61,8 @@ inline bool rows_aligned(std::initializer_list<TensorRef> tensors, std::int64_t 
     const std::int64_t size = static_cast<std::int64_t>(dtype_size(x.dtype));
     if (reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(bytes) != 0) return false;
     for (int i = 0; i < 3; ++i) {
-      if (x.sizes[i] > 1 && x.strides[i] * size % bytes != 0) return false;
+      // The row's stride of a single token too: the rows behind it are named, though not read.
+      if ((x.sizes[i] > 1 || i == 2) && x.strides[i] * size % bytes != 0) return false;
     }
   }
   return true;
@@ -73,12 +76,20 @@ inline Alignment alignment_of(std::initializer_list<TensorRef> inputs, std::init
 // threads.)
 inline int warps_for(std::int64_t rows, int rows_of_warp) { return rows <= 2 * rows_of_warp ? 2 : kMostWarps; }
 
+// Lets a kernel have the most shared memory that it ever asks for: beyond 48 KiB it must be told. That is the kernel's
+// own, for all threads, so it is said once for a device (a bit of `told`), and no launch lowers another one's.
+template <class... Parameters>
+void allow_shared(std::atomic<std::uint64_t>& told, void (*kernel)(Parameters...), int most) {
+  const std::uint64_t device = std::uint64_t{1} << context().device();
+  if ((told.load(std::memory_order_acquire) & device) != 0) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cudaFuncSetAttribute");
+  told.fetch_or(device, std::memory_order_release);
+}
+
 // A block for each warps · rows_of_warp rows of each head.
 template <class... Parameters, class... Arguments>
 void launch_rows(const char* name, const Problem<float>& p, std::int64_t rows, int warps, int rows_of_warp, int shared,
                  void (*kernel)(Parameters...), const Arguments&... arguments) {
-  // Beyond 48 KiB a kernel must be told.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "cudaFuncSetAttribute");
   launch(name, {.x = p.batch * p.heads * ceil_div(rows, static_cast<std::int64_t>(warps) * rows_of_warp)},
          warps * kWarp, static_cast<std::size_t>(shared), kernel, arguments...);
 }

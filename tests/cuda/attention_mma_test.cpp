@@ -19,6 +19,7 @@
 #include "ops/view.h"
 #include "tests/cuda/gpu.h"
 #if defined(POLYGRAD_HOST_CUDA)
+#include "ops/cuda/attention_mma_launch.h"
 #include "tests/cuda/host/host_cuda.h"
 #endif
 
@@ -297,3 +298,27 @@ TEST_CASE("attention on tensor cores: one query (class attention), and one key")
     check_case({.phi = phi, .heads = 2, .queries = 70, .keys = 1, .width = 128, .query_mask = true, .bias = true});
   }
 }
+
+#if defined(POLYGRAD_HOST_CUDA)
+TEST_CASE(
+    "attention on tensor cores: rows are read 16 bytes at a time where each that is named begins at such a place") {
+  alignas(16) static std::uint16_t numbers[8];
+  TensorRef x;
+  x.data = numbers;
+  x.dtype = DType::bf16;
+  x.dim = 4;
+  const auto wide = [&](std::int64_t tokens, std::int64_t batch, std::int64_t head, std::int64_t row) {
+    const std::int64_t sizes[] = {2, 3, tokens, 64}, strides[] = {batch, head, row, 1};
+    std::copy(std::begin(sizes), std::end(sizes), x.sizes);
+    std::copy(std::begin(strides), std::end(strides), x.strides);
+    return cuda::attention::alignment_of({x}, {}).loads;
+  };
+  CHECK(wide(9, 192 * 9, 64, 192));
+  CHECK(!wide(9, 192 * 9, 60, 192));
+  CHECK(!wide(9, 192 * 9 + 4, 64, 192));
+  CHECK(!wide(9, 65 * 24, 64, 65));
+  CHECK(!wide(1, 65 * 24, 65 * 8, 65));  // of one token too: a kernel names the rows behind it
+  x.data = numbers + 1;
+  CHECK(!wide(9, 192 * 9, 64, 192));
+}
+#endif
