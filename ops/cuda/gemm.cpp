@@ -122,9 +122,17 @@ class Blas {
             alignment_of(p.a),
             alignment_of(p.b),
             alignment_of(p.c) < alignment_of(addend) ? alignment_of(p.c) : alignment_of(addend),
-            p.bias != nullptr,
+            p.bias == nullptr ? 0
+            : fuses_bias(p)   ? 2
+                              : 1,
             p.addend != nullptr,
-            allow_tf32()};
+            rounds(p)};
+  }
+  // TF32 is something for f32 factors only.
+  static bool rounds(const Gemm& p) { return p.dtype == DType::f32 && allow_tf32(); }
+  // cuBLASLt is told the alignment of A, B, C and D, but not the bias's, and reads 16 bytes of it at a time.
+  static bool fuses_bias(const Gemm& p) {
+    return p.bias != nullptr && p.dtype != DType::f64 && alignment_of(p.bias) >= 16;
   }
 
   static Layout make_layout(const Gemm& p, DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t leading,
@@ -146,9 +154,9 @@ class Blas {
   // Whether the library has an algorithm, with the bias on the way or without.
   bool make_plan(const Gemm& p, bool with_bias, Plan* plan) {
     const bool wide = p.dtype == DType::f64;
-    const cublasComputeType_t compute = wide           ? CUBLAS_COMPUTE_64F
-                                        : allow_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                       : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = wide        ? CUBLAS_COMPUTE_64F
+                                        : rounds(p) ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                    : CUBLAS_COMPUTE_32F;
     cublasLtMatmulDesc_t product = nullptr;
     check_blas(cublasLtMatmulDescCreate(&product, compute, wide ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate",
                p);
@@ -189,8 +197,8 @@ class Blas {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, product, plan->first.get(), plan->second.get(), plan->result.get(),
                                        plan->result.get(), preference, 1, &found, &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic", p);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return false;
-    check_blas(status, "cublasLtMatmulAlgoGetHeuristic", p);
     check_blas(found.state, "cublasLtMatmulAlgoGetHeuristic", p);
     plan->algorithm = found.algo;
     return true;
@@ -201,8 +209,7 @@ class Blas {
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     Plan plan;
-    const bool made =
-        (p.bias != nullptr && p.dtype != DType::f64 && make_plan(p, true, &plan)) || make_plan(p, false, &plan);
+    const bool made = (fuses_bias(p) && make_plan(p, true, &plan)) || make_plan(p, false, &plan);
     if (!made) check_blas(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", p);
     return plans_.emplace(key, std::move(plan)).first->second;
   }

@@ -23,6 +23,7 @@
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "ops/unary.h"
+#include "ops/view.h"
 #include "tests/cuda/gpu.h"
 
 using namespace polygrad;
@@ -218,6 +219,9 @@ TEST_CASE("products of batches, with transposed and repeated factors") {
   check_op(product, {normal({8, 5, 6}, 1), normal({6, 7}, 2)});
   const auto gelu_layer = [](const Tensors& t) { return linear_gelu(t[0], t[1], t[2]); };
   check_op(gelu_layer, {normal({300, 33}, 1), normal({65, 33}, 2), normal({65}, 3)}, 5e-6);
+  // A bias that begins between two multiples of 16 bytes.
+  const auto layer = [](const Tensors& t) { return linear(t[0], t[1], slice(t[2], 0, 1, 65)); };
+  check_op(layer, {normal({40, 32}, 1), normal({64, 32}, 2), normal({65}, 3)});
 }
 
 // --- attention -------------------------------------------------------------------------------------------------------
