@@ -56,8 +56,10 @@ DeviceProperties look_up(int device) {
   properties.minor = found.minor;
   properties.multiprocessors = found.multiProcessorCount;
   properties.shared_memory_per_block = static_cast<int>(found.sharedMemPerBlockOptin);
+  const int selected = selected_device();
   check(cudaSetDevice(device), "cudaSetDevice");
   const cudaError_t status = find_kernel_image();
+  if (selected >= 0) check(cudaSetDevice(selected), "cudaSetDevice");
   if (status != cudaSuccess) {
     cudaGetLastError();
     if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
@@ -220,6 +222,8 @@ void select(int device) {
   check(cudaSetDevice(device), "cudaSetDevice");
   own.selected = own.of_device[device];
 }
+
+int selected_device() noexcept { return thread_contexts.selected == nullptr ? -1 : thread_contexts.selected->device(); }
 
 Context& context() { return *thread_contexts.selected; }
 

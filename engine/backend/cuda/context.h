@@ -91,6 +91,8 @@ int unused_id();
 
 // Makes `device` the calling thread's; its context is made at the first time.
 void select(int device);
+// -1 where the thread has selected none.
+int selected_device() noexcept;
 // Of the selected device. select() has been called.
 Context& context();
 // Of that device, where this thread has one; else null.

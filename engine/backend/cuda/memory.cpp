@@ -187,7 +187,12 @@ class DeviceCache : public detail::MemoryCounters {
       events_.pop_back();
       return true;
     }
-    return cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess;
+    // Blocks are freed whatever device is selected, and an event belongs to the selected one.
+    const int selected = selected_device();
+    if (selected != device_ && cudaSetDevice(device_) != cudaSuccess) return false;
+    const bool made = cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess;
+    if (selected >= 0 && selected != device_) cudaSetDevice(selected);
+    return made;
   }
 
   const int device_;
@@ -235,6 +240,7 @@ void copy_across(const void* from, int from_device, void* to, int to_device, std
 
 std::shared_ptr<void> ahead(int device, const std::function<void()>& work) {
   select(device);
+  context().refuse_capture("a copy that runs ahead");
   const CopyStreamGuard guard(context());
   work();
   auto ticket = std::make_shared<Event>();
@@ -244,6 +250,7 @@ std::shared_ptr<void> ahead(int device, const std::function<void()>& work) {
 
 void await(int device, const std::shared_ptr<void>& ticket) {
   select(device);
+  context().refuse_capture("waiting for a copy that ran ahead");
   static_cast<const Event*>(ticket.get())->wait_in(context().stream());
 }
 
@@ -261,6 +268,7 @@ void replay(int device, const std::shared_ptr<void>& graph) {
 
 std::shared_ptr<void> mark(int device) {
   select(device);
+  context().refuse_capture("a moment");
   auto marker = std::make_shared<Event>(Event::Kind::time);
   marker->record(context().stream());
   return marker;

@@ -99,7 +99,6 @@ class Tables {
   };
 
   void write(Table& table, const void* host, std::size_t bytes) {
-    context().refuse_capture("a table that is sent");
     table.used = 0;  // should anything below throw
     if (!table.sent) table.sent = std::make_unique<Event>();
     table.sent->wait();
@@ -127,6 +126,10 @@ class Tables {
 
 }  // namespace
 
-const void* upload(const void* host, std::size_t bytes) { return context().library<Tables>().place(host, bytes); }
+const void* upload(const void* host, std::size_t bytes) {
+  // A graph would go on reading where another table lies by then.
+  context().refuse_capture("a table that is sent");
+  return bytes == 0 ? nullptr : context().library<Tables>().place(host, bytes);
+}
 
 }  // namespace polygrad::cuda
