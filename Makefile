@@ -48,7 +48,7 @@ train: setup configure  ## train a small vision transformer on Fashion-MNIST, in
 testdata:
 	@if [ -x "$(SHARED)/data/unpack.sh" ]; then \
 	  "$(SHARED)/data/unpack.sh" "$(TEST_DATA)" safetensors-samples mnist-train60000 cifar-10-batches-bin \
-    odd-images tiny-imagenet-200-val tiny-imagenet-200-train-i000; fi
+    odd-images tiny-imagenet-200-val tiny-imagenet-200-train-i000 lra-samples; fi
 
 .PHONY: test
 test: setup build testdata  ## build, and run the whole test suite
