@@ -100,7 +100,8 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--contact-sheet", flags.contact_sheet,
                  "FILE.png: a picture of augmented training samples with labels")
       ->group(look);
-  app.add_option("--plot", flags.plot, "RUN...: draw their curves and norms; those of several runs into one picture each")
+  app.add_option("--plot", flags.plot,
+                 "RUN...: draw their curves and norms; those of several runs into one picture each")
       ->group(look);
   app.add_flag("--dry-run", flags.dry_run, "Say what the run would do, try one batch, write nothing")->group(look);
   app.add_flag("--profile", flags.profile,
