@@ -172,6 +172,16 @@ void TrainStep::learn_now(const Tensor& input, const Tensor& targets, const Micr
 
 void TrainStep::learn(const Micro& micro, std::int64_t number, double share) {
   if (captured_ && learn_by_graph(micro, share)) return;
+  try {
+    learn_now(micro.input.get(), micro.targets.get(), micro, number, share);
+    return;
+  } catch (const OutOfMemoryError&) {
+    if (!captured_ || !captured_->input.defined()) throw;
+  }
+  // A graph holds a step's memory. It can be captured again; and a step that is captured is one micro-batch, so nothing
+  // but that has gradients yet.
+  *captured_ = Captured{};
+  optimizer_.zero_grad();
   learn_now(micro.input.get(), micro.targets.get(), micro, number, share);
 }
 

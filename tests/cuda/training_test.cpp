@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "apps/training/classifier.h"
 #include "apps/training/device.h"
@@ -13,6 +14,7 @@
 #include "engine/error.h"
 #include "engine/factory.h"
 #include "engine/file.h"
+#include "engine/memory.h"
 #include "ops/binary.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/temporary_folder.h"
@@ -192,6 +194,47 @@ TEST_CASE("steps captured as a graph are the plain ones to the last byte") {
        {std::pair("model.drop_path=0.1", "drop path"), std::pair("train.accumulate=2", "2 micro-batches"),
         std::pair("device=cpu", "only a GPU's steps")}) {
     CHECK_THROWS_WITH_AS(run(with(keys, {key, "train.capture=on"})), doctest::Contains(why), ConfigError);
+  }
+}
+
+namespace {
+
+// While one is alive, the GPU gives no more memory than it has given.
+struct NoMoreMemory {
+  NoMoreMemory() {
+    trim_memory(gpu());
+    set_memory_limit(memory_stats(gpu()).bytes_in_use + memory_stats(gpu()).bytes_cached, gpu());
+  }
+  ~NoMoreMemory() { set_memory_limit(0, gpu()); }
+};
+
+}  // namespace
+
+TEST_CASE("a plain step that finds no memory beside a graph takes the graph's, and is as exact") {
+  POLYGRAD_NEEDS_GPU();
+  const std::vector<std::string> keys = {"train.epochs=null", "train.max_steps=6", "train.eval_every_steps=6", kGpu};
+  for (const char* precision : {"train.precision=f32", "train.precision=f16"}) {
+    CAPTURE(precision);
+    const Run plain = run(with(keys, {precision, "train.capture=off"}));
+    const Config config = small_config(with(keys, {precision, "train.capture=on"}));
+    Trainer trainer(config, small_experiment(config, 25), {});
+    std::vector<double> losses, norms;
+    std::optional<NoMoreMemory> limit;
+    trainer.on_step = [&](const StepInfo& info) {
+      losses.push_back(info.loss);
+      norms.push_back(info.grad_norm);
+      limit.reset();
+      if (info.step == 2) limit.emplace();  // the third is the epoch's incomplete last one
+    };
+#if defined(POLYGRAD_HOST_CUDA)
+    const std::uint64_t before = host_cuda::counts().graphs;
+#endif
+    trainer.run();
+#if defined(POLYGRAD_HOST_CUDA)
+    CHECK(host_cuda::counts().graphs - before == 2);  // the second and fifth step: the fourth finds no graph
+#endif
+    CHECK(losses == plain.losses);
+    CHECK(norms == plain.norms);
   }
 }
 
