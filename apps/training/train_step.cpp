@@ -222,7 +222,8 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
                          const std::vector<Micro>& micros, double share) {
   std::string where = "every single result is finite: the sum of the gradients is not";
   optimizer_.zero_grad();
-  try {  // the same again, looking at every result
+  captured_.reset();  // its memory is needed
+  try {               // the same again, looking at every result
     const AnomalyGuard anomaly;
     for (const Micro& micro : micros) {
       const Tensor logits = forward(micro.input.get(), micro);
@@ -230,6 +231,8 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
     }
   } catch (const NumericError& error) {
     where = error.what();
+  } catch (const OutOfMemoryError& error) {
+    where = std::string("not found: ") + error.what();
   }
   optimizer_.zero_grad();
   throw NumericError(

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "apps/training/classifier.h"
@@ -15,6 +17,7 @@
 #include "engine/factory.h"
 #include "engine/file.h"
 #include "engine/memory.h"
+#include "models/vision/vit.h"
 #include "ops/binary.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/temporary_folder.h"
@@ -199,11 +202,34 @@ TEST_CASE("steps captured as a graph are the plain ones to the last byte") {
 
 namespace {
 
-// While one is alive, the GPU gives no more memory than it has given.
+// Calls these about each forward: before its kernels are started, and after.
+class HookedVit : public Vit {
+ public:
+  using Vit::Vit;
+  std::function<void()> before = [] {}, after = [] {};
+  Tensor forward(const Tensor& images, const ForwardContext& context) const override {
+    before();
+    Tensor logits = Vit::forward(images, context);
+    after();
+    return logits;
+  }
+};
+
+// Puts one in the place of the experiment's model; it lives as long.
+HookedVit& hook(Experiment& experiment, const Config& config) {
+  auto model = std::make_unique<HookedVit>(dynamic_cast<const Vit&>(*experiment.model).config());
+  initialize(*model, config.seed("seed"));
+  HookedVit& result = *model;
+  experiment.model = std::move(model);
+  return result;
+}
+
+// While one is alive, the GPU gives no more memory than it has given, but for a few single numbers.
 struct NoMoreMemory {
   NoMoreMemory() {
     trim_memory(gpu());
-    set_memory_limit(memory_stats(gpu()).bytes_in_use + memory_stats(gpu()).bytes_cached, gpu());
+    const MemoryStats stats = memory_stats(gpu());
+    set_memory_limit(stats.bytes_in_use + stats.bytes_cached + 4096, gpu());
   }
   ~NoMoreMemory() { set_memory_limit(0, gpu()); }
 };
@@ -364,6 +390,37 @@ TEST_CASE("a divergence names step and module") {
   CHECK(failure.rfind("[train] diverged at step ", 0) == 0);
   CHECK(failure.find("the loss is nan") != std::string::npos);
   CHECK(failure.find("patch_embed") != std::string::npos);
+}
+
+TEST_CASE("the search for a divergence takes a graph's memory; without enough it is a divergence all the same") {
+  POLYGRAD_NEEDS_GPU();
+  for (const bool capture : {true, false}) {
+    CAPTURE(capture);
+    const Config config = small_config({kGpu, capture ? "train.capture=on" : "train.capture=off"});
+    Experiment experiment = small_experiment(config);
+    HookedVit& model = hook(experiment, config);
+    Trainer trainer(config, std::move(experiment), {});
+    std::optional<NoMoreMemory> limit;
+    int forwards = 0;
+    model.before = [&] {
+      if (++forwards == 4 && !capture) throw OutOfMemoryError("[memory] no more");
+    };
+    trainer.on_step = [&](const StepInfo& info) {
+      if (info.step != 2) return;
+      const NoGradGuard no_grad;
+      Tensor weight = model.find("blocks.1.mlp.fc1.weight");
+      weight.fill_(std::nan(""));
+      if (capture) limit.emplace();
+    };
+    std::string failure;
+    try {
+      trainer.run();
+    } catch (const NumericError& error) {
+      failure = error.what();
+    }
+    CHECK(failure.rfind("[train] diverged at step 3: the loss is nan", 0) == 0);
+    CHECK(failure.find(capture ? "blocks.1.mlp" : "first seen: not found: [memory] no more;") != std::string::npos);
+  }
 }
 
 TEST_CASE("auto takes the GPU where there is one, and a profile is of the GPU's work") {
