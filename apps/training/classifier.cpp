@@ -24,6 +24,7 @@ Classifier Classifier::load(const std::string& checkpoint, const std::string& we
       build_model(info.config, static_cast<std::int64_t>(info.class_names.size()), info.preprocessing);
   load_checkpoint_weights(folder, weights.empty() ? info.config.text("eval.weights") : weights, *model);
   model->to(device);
+  synchronize(device);  // any thread may use it from now on
   const Precision trained = precision_named(info.config.text("train.precision"));
   const Precision precision = precision_obstacle(trained, device).empty() ? trained : Precision::f32;
   return Classifier(std::move(info), std::move(model), precision);

@@ -196,6 +196,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
   load();
+  synchronize(device);  // another thread may run, or read model()
 }
 
 void Trainer::Run::load() {
@@ -540,6 +541,7 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
                eval.result.top1, eval.result.count, best ? "best" : "last", step));
     if (trainer.on_eval) trainer.on_eval(eval);
   }
+  synchronize(device);  // another thread may read model()
   result.seconds = seconds();
   MetricsRow row("end");
   row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));

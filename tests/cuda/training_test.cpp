@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "apps/training/classifier.h"
 #include "apps/training/device.h"
@@ -145,6 +146,35 @@ TEST_CASE("a run goes on on the other device") {
   const std::vector<float> ours = there.logits(images).to_vector<float>(),
                            theirs = here.logits(images).to_vector<float>();
   for (std::size_t i = 0; i < theirs.size(); ++i) CHECK(ours[i] == doctest::Approx(theirs[i]).epsilon(1e-5));
+}
+
+TEST_CASE("models can be handed to other threads: a new trainer's, a trained one's, a loaded one's") {
+  POLYGRAD_NEEDS_GPU();
+  const TemporaryFolder folder;
+  // A graph's end would wait.
+  const Config config = small_config({kGpu, "train.epochs=null", "train.max_steps=2", "train.capture=off"});
+  // Each thread has a stream, which waits for no other's.
+  const auto elsewhere = [](const Model& model) {
+    std::vector<float> values;
+    std::thread([&] { values = model.find("head.weight").to_vector<float>(); }).join();
+    return values;
+  };
+  Experiment experiment = small_experiment(config);
+  const std::vector<float> initial = experiment.model->find("head.weight").to_vector<float>();
+  experiment.val = experiment.test = nullptr;  // nobody looks at the weights of the last step
+  {
+    Trainer trainer(config, small_experiment(config), {});
+    CHECK(elsewhere(trainer.model()) == initial);
+  }
+  Trainer trainer(config, std::move(experiment), {});
+  trainer.run();
+  const std::vector<float> trained = elsewhere(trainer.model());
+  CHECK(trained == trainer.model().find("head.weight").to_vector<float>());
+  CHECK(trained != initial);
+  run({kGpu, "train.epochs=null", "train.max_steps=2"}, folder / "run");
+  const Classifier loaded = Classifier::load((folder / "run") + "/checkpoints/latest", "", gpu());
+  const std::vector<float> values = elsewhere(loaded.model());
+  CHECK(values == loaded.model().find("head.weight").to_vector<float>());
 }
 
 TEST_CASE("bf16 and f16: near f32's losses, not on them, f32 in the files") {
