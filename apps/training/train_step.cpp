@@ -163,6 +163,7 @@ void TrainStep::note(std::int64_t at, const Tensor& number) {
 
 void TrainStep::learn_now(const Tensor& input, const Tensor& targets, const Micro& micro, std::int64_t number,
                           double share) {
+  const PrecisionGuard precision(options_.precision, device_);
   const Tensor logits = forward(input, micro);
   const Tensor loss = loss_of(logits, targets, micro.mixed);
   note(2 * number, loss);
@@ -196,10 +197,24 @@ bool TrainStep::learn_by_graph(const Micro& micro, double share) {
   if (!same) {
     own = Captured{.last = kind, .kind = kind, .input = {}, .targets = {}, .gradients = {}, .graph = {}};
     const Tensor input_place = empty_like(input), target_place = empty_like(targets);
+    const auto give_up = [&](const Error& error) {
+      if (options_.must_capture) throw;
+      not_captured_ = error.what();
+    };
     try {
       own.graph = Capture(device_, [&] { learn_now(input_place, target_place, micro, 0, share); });
     } catch (const OutOfMemoryError& error) {
-      throw OutOfMemoryError(std::string(error.what()) + "; or train.capture=off");
+      if (options_.must_capture) throw OutOfMemoryError(std::string(error.what()) + "; or train.capture=off");
+      give_up(error);
+    } catch (const CudaError& error) {
+      give_up(error);
+    } catch (const InternalError& error) {
+      give_up(error);
+    }
+    if (!not_captured_.empty()) {
+      captured_.reset();
+      optimizer_.zero_grad();  // nothing has computed them
+      return false;
     }
     for (const ParamGroup& group : optimizer_.groups()) {
       for (const auto& [path, parameter] : group.parameters) {
@@ -225,6 +240,7 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
   captured_.reset();  // its memory is needed
   try {               // the same again, looking at every result
     const AnomalyGuard anomaly;
+    const PrecisionGuard precision(options_.precision, device_);
     for (const Micro& micro : micros) {
       const Tensor logits = forward(micro.input.get(), micro);
       mul(loss_of(logits, micro.targets.get(), micro.mixed), share).backward();
@@ -244,8 +260,10 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
 // --- the step ------------------------------------------------------------------------------------------------------
 
 StepResult TrainStep::run(std::int64_t step, DataPosition position, const ScheduleValue& schedule) {
-  // For the whole step: micro-batches share rounded weights.
-  const PrecisionGuard precision(options_.precision, device_);
+  // For the whole step: micro-batches share rounded weights. A captured step is one, and if capturing fails, what it
+  // rounded has never been computed: the plain step must round for itself.
+  std::optional<PrecisionGuard> precision;
+  if (!captured_) precision.emplace(options_.precision, device_);
   const Sampler& sampler = loader_.sampler();
   const std::int64_t end = std::min(position.batch + options_.accumulate, sampler.batches_per_epoch());
   const std::int64_t count = end - position.batch;
@@ -266,6 +284,7 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
     Micro current = take(step, position, micro);
     if (current.samples > 0) {
       learn(current, micro, share);
+      result.not_captured = std::exchange(not_captured_, "");
       if (!current.mixed) result.counted += current.samples;
       micros.push_back(std::move(current));
     }

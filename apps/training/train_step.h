@@ -35,6 +35,7 @@ struct TrainStepOptions {
   MixOptions mix = {};          // its label_smoothing also holds without mixing
   Precision precision = Precision::f32;
   bool capture = false;  // forward and backward of a shape that comes again start as one CUDA graph (capture_obstacle)
+  bool must_capture = false;  // where capturing fails, so does the step; else it and all later ones are plain
 };
 
 // Why steps of this model can't be captured; "" where they can. Their results have the same bits either way.
@@ -48,6 +49,7 @@ struct StepResult {
   std::int64_t correct = 0;  // right by argmax, of `counted`
   std::int64_t counted = 0;  // samples with plain labels: 0 where targets are mixed
   DataPosition next;         // the batch after the step's last
+  std::string not_captured;  // why capturing was given up in this step; "" where it was not
 };
 
 class TrainStep {
@@ -100,6 +102,7 @@ class TrainStep {
   Device device_;
   Tensor notes_;  // f64, on the device: each micro-batch's loss and hits, and the gradients' squares; read together
   std::unique_ptr<Captured> captured_;
+  std::string not_captured_;  // of the step under way
   std::optional<Micro> ahead_;
   std::exception_ptr ahead_failure_;  // of making it: for the step that it belongs to
 };

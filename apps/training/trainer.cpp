@@ -191,7 +191,8 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
                   .clip_grad = config.number("train.clip_grad"),
                   .mix = experiment.mix,
                   .precision = precision,
-                  .capture = wants_capture(config, *experiment.model)};
+                  .capture = wants_capture(config, *experiment.model),
+                  .must_capture = config.text("train.capture") == "on"};
   steps_per_epoch = optimizer_steps(loader->batches_per_epoch(), step_options.accumulate);
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
@@ -353,6 +354,9 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
     means.correct += step.correct;
     means.counted += step.counted;
     clock.samples += step.samples;
+    if (!step.not_captured.empty()) {
+      say("warning    steps go on kernel by kernel, they could not be captured: " + step.not_captured);
+    }
     if (step.skipped && info.state.loss_scale.skipped == 1) {
       say(format(
           "note       step {} was skipped, its gradients overflow f16: the loss scale goes to {:g}; metrics.jsonl "

@@ -422,6 +422,42 @@ TEST_CASE("a divergence names step and module") {
   CHECK(failure.find("patch_embed") != std::string::npos);
 }
 
+TEST_CASE("where capturing fails, auto goes on with plain steps and says so once, on is the error") {
+  POLYGRAD_NEEDS_GPU();
+  const Tensor number = ones({1}, {.device = gpu()});
+  for (const char* precision : {"train.precision=f32", "train.precision=f16"}) {
+    CAPTURE(precision);
+    const std::vector<std::string> keys = {precision, "train.epochs=null", "train.max_steps=5", kGpu};
+    const Run plain = run(with(keys, {"train.capture=off"}));
+    for (const char* capture : {"train.capture=auto", "train.capture=on"}) {
+      CAPTURE(capture);
+      const Config config = small_config(with(keys, {capture}));
+      Experiment experiment = small_experiment(config, 25);
+      hook(experiment, config).after = [&] { number.to_vector<float>(); };  // can't be captured
+      std::vector<std::string> warnings;
+      Trainer trainer(config, std::move(experiment), {.out = "", .report = [&](std::string_view line) {
+                                                        if (line.starts_with("warning")) warnings.emplace_back(line);
+                                                      }});
+      std::vector<double> losses, norms;
+      trainer.on_step = [&](const StepInfo& info) {
+        losses.push_back(info.loss);
+        norms.push_back(info.grad_norm);
+      };
+      if (std::string(capture) == "train.capture=on") {
+        CHECK_THROWS_WITH_AS(trainer.run(), doctest::Contains("[capture] a copy to the host"), InternalError);
+        CHECK(losses.size() == 1);
+        CHECK(warnings.empty());
+        continue;
+      }
+      trainer.run();
+      CHECK(losses == plain.losses);
+      CHECK(norms == plain.norms);
+      REQUIRE(warnings.size() == 1);
+      CHECK(warnings.front().find("[capture] a copy to the host") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("the search for a divergence takes a graph's memory; without enough it is a divergence all the same") {
   POLYGRAD_NEEDS_GPU();
   for (const bool capture : {true, false}) {
