@@ -19,11 +19,12 @@
 #include "models/zoo.h"
 #include "ops/binary.h"
 #include "ops/loss.h"
+#include "ops/view.h"
 
 namespace polygrad::bench {
 namespace {
 
-constexpr std::ptrdiff_t kLosses = 10;  // of the first steps: so many are reported
+constexpr std::int64_t kLosses = 10;  // of the first steps: so many are reported
 
 // Forward and backward of a batch, recorded once and started as a whole, as the trainer does it on a GPU (TrainStep).
 class StepGraph {
@@ -36,13 +37,13 @@ class StepGraph {
       if (parameter.grad().defined()) gradients_.emplace_back(parameter, parameter.grad());
     }
   }
-  // The loss.
+  // The loss, until the next run.
   Tensor run(const Batch& batch) {
     images_.copy_(batch.images);
     labels_.copy_(batch.labels);
     graph_.run();
     for (auto& [parameter, gradient] : gradients_) parameter.set_grad(gradient);
-    return loss_.clone();
+    return loss_;
   }
 
  private:
@@ -84,7 +85,8 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   model->to(device);
   AdamW optimizer(param_groups(*model, 0.05));
 
-  std::vector<Tensor> losses_there;  // of a GPU, which is not waited for
+  // On a GPU, which is not waited for: of the first steps, and behind them of the last one.
+  const Tensor losses_there = common.on_gpu() ? zeros({kLosses + 1}, {.device = device}) : Tensor();
   std::vector<double> losses, data_seconds;
   std::int64_t steps = 0;
   SystemRequests start_of_third;
@@ -124,7 +126,8 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
   std::optional<StepGraph> graph;
   const auto step_there = [&] {
     const Batch& batch = there[static_cast<std::size_t>(steps % kLosses)];
-    losses_there.push_back(graph ? graph->run(batch) : descend(batch.images, batch.labels));
+    const Tensor loss = graph ? graph->run(batch) : descend(batch.images, batch.labels);
+    select(losses_there, 0, std::min(steps, kLosses)).copy_(loss);
     update();
   };
   const auto step_here = [&] {
@@ -152,16 +155,18 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
                                         : measure_pairs(*ceiling, flops, common.pairs, step_here);
   while (steps < options.steps) step();
   const SystemRequests end = system_requests(device);
-  for (const Tensor& loss : losses_there) losses.push_back(static_cast<double>(loss.item<float>()) * share);
+  for (std::int64_t i = 0; common.on_gpu() && i < std::min(steps, kLosses + 1); ++i) {
+    losses.push_back(static_cast<double>(select(losses_there, 0, i).item<float>()) * share);
+  }
   const auto each_step = [&](std::int64_t from, std::int64_t to) {  // from the third step on
-    return static_cast<double>(to - from) / static_cast<double>(losses.size() - 2);
+    return static_cast<double>(to - from) / static_cast<double>(steps - 2);
   };
   if (options.profile) say_profile(*ceiling, std::max(1, common.pairs), step_here);
   say(common.quiet, format("{} {}, batch {}: {:.1f} ms a step, {:.1f} images/s, {:.0f} GFLOP/s of {:.0f} ({:.2f}), "
                            "peak {:.0f} MiB, loss {:.4f} after {} steps",
                            options.model, options.phi, options.batch, 1e3 * paired.seconds,
                            static_cast<double>(options.batch) / paired.seconds, paired.gflops, paired.ceiling_gflops,
-                           paired.ratio, peak, losses.back(), losses.size()));
+                           paired.ratio, peak, losses.back(), steps));
   Report report("vit_step", device);
   report.add("model", options.model);
   if (options.depth > 0) report.add("depth", options.depth);
@@ -180,12 +185,11 @@ std::string run_vit_step(const VitStepOptions& options, const Common& common) {
       .add(paired)
       .add("peak_mib", peak)
       .add("data_ms", 1e3 * median(data_seconds))
-      .add("steps", static_cast<std::int64_t>(losses.size()))
+      .add("steps", steps)
       .add("page_faults_per_step", each_step(start_of_third.page_faults, end.page_faults))
       .add("allocator_misses_per_step", each_step(start_of_third.allocator_misses, end.allocator_misses))
       .add("loss", losses.back())
-      .add("losses",
-           std::vector<double>(losses.begin(), losses.begin() + std::min<std::ptrdiff_t>(kLosses, std::ssize(losses))))
+      .add("losses", std::vector<double>(losses.begin(), losses.begin() + std::min(kLosses, std::ssize(losses))))
       .line();
 }
 
