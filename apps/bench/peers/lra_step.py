@@ -30,7 +30,7 @@ def forward_flops(arguments):
 def build(torch, arguments):
     nn = torch.nn
     vocabulary, _, classes, towers = TASKS[arguments.task]
-    phi = peer.activation(torch, arguments.phi, torch.nn.functional.gelu, torch.nn.functional.elu)
+    phi = peer.activation(arguments.phi, torch, torch.nn.functional.gelu, torch.nn.functional.elu)
     divisor = peer.divisor(arguments.scale, arguments.phi, arguments.tokens)
     scale = (WIDTH // HEADS) ** -0.5
 

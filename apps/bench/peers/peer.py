@@ -174,7 +174,7 @@ def torch_dtype(torch, name):
 
 def torch_ready(arguments, precision="f32"):
     """PyTorch in the environment that the arguments name, and the product of its ceiling: on a GPU in that precision."""
-    if arguments.device == "cuda":
+    if not on_cpu(arguments):
         arguments.environment = "default"  # the others are about the CPU's memory and threads
     environment.enter(arguments.environment, arguments.threads)
     import torch
@@ -183,7 +183,7 @@ def torch_ready(arguments, precision="f32"):
     torch.manual_seed(1)
     if "flush" in environment.resolve(arguments.environment).split("+"):
         torch.set_flush_denormal(True)
-    if arguments.device == "cuda":
+    if not on_cpu(arguments):
         if not torch.cuda.is_available():
             raise SystemExit("error: --device cuda: PyTorch finds no GPU")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
