@@ -19,6 +19,7 @@ run.sh finds an interpreter that has the frameworks, or makes one; `make bench` 
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -130,9 +131,18 @@ def measure_ceiling(product, target):
     return 2e-9 * product.size**3 * products / spent
 
 
-def measure_pairs(product, flops, arguments, subject):
+def rest(arguments):
+    """Gives a GPU's memory back, but for what lives: players that wait for their turns must fit beside the one that plays."""
+    if not on_cpu(arguments):
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def measure_pairs(product, flops, arguments, subject, warm_up=None):
     """As measure_pairs of apps/bench/ceiling.h. `product` makes one product of the ceiling; `subject` returns the seconds
-    that count."""
+    that count; `warm_up`: the same without writing anything down (None: subject)."""
     product()
     subject()
     slice_seconds = min(1.0, max(0.1, subject() / 4))
@@ -149,11 +159,16 @@ def measure_pairs(product, flops, arguments, subject):
         return {"seconds": spent / runs, "gflops": rate, "ceiling_gflops": limit, "ratio": rate / limit}
 
     if arguments.turns:
-        print(json.dumps({"turn": 0, **measure()}), flush=True)
+        first = measure()
+        rest(arguments)
+        print(json.dumps({"turn": 0, **first}), flush=True)
         for line in sys.stdin:
             if line.strip() == "end":
                 break
+            if not on_cpu(arguments):
+                (warm_up or subject)()  # the memory comes back
             pairs.append(measure())
+            rest(arguments)
             print(json.dumps({"turn": len(pairs), **pairs[-1]}), flush=True)
         if not pairs:
             raise SystemExit("error: --turns: no line on stdin asked for a turn")
