@@ -132,7 +132,7 @@ class Peers:
         self.stopped = True
         for work in self.chosen:
             for player in work.players.values():
-                player.stop()
+                player.end("stopped")  # also one that the thread is starting now
 
 
 def measured_line(check, *words):

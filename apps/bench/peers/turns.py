@@ -7,6 +7,7 @@ what disturbed one of them. The programs are polygrad_bench and the scripts of t
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -36,7 +37,8 @@ class Player:
             return
         try:
             self.process = subprocess.Popen([*self.command, "--turns"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=self.errors, text=True, env={**os.environ, **self.variables})
+                                            stderr=self.errors, text=True, start_new_session=True,
+                                            env={**os.environ, **self.variables})
         except OSError as error:
             self.failure = f"{Path(self.command[0]).name}: {error.strerror}"  # without the folder: it goes into the page
             return
@@ -45,7 +47,7 @@ class Player:
         self.ready = self._read(START_SECONDS) is not None
 
     def _read(self, seconds):
-        timer = threading.Timer(seconds, self.process.kill)
+        timer = threading.Timer(seconds, self._kill)
         timer.start()
         line = self.process.stdout.readline()
         in_time = timer.is_alive()
@@ -81,9 +83,16 @@ class Player:
         self.stop()
         return self.report
 
+    def _kill(self):
+        if self.process.returncode is None:  # not waited for yet: its number is still its own
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)  # compilers have children
+            except ProcessLookupError:
+                pass
+
     def stop(self):
         if self.process:
-            self.process.kill()
+            self._kill()
             self.process.wait()
 
     def end(self, reason):
