@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -70,9 +70,11 @@ def machine(check):
     found = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "system": f"{platform.system()} {platform.release().split('-')[0]}",
              "cores": len(os.sched_getaffinity(0))}
     if shutil.which("nvidia-smi"):
-        told = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=20, check=False).stdout.strip().splitlines()
-        found["gpu"] = told[0] if told else ""
+        try:
+            told = check.runner.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], most=20)
+            found["gpu"] = told.stdout.strip().splitlines()[0]
+        except (Failed, IndexError) as reason:
+            found["gpu"] = f"unknown: {reason}"
     if check.programs:
         try:
             told = check.runner.run([check.programs.path("polygrad_bench"), "--version"], check.programs.variables, most=20)
@@ -119,10 +121,25 @@ def main(words):
             parser.error(f"--only {name}: expected one of {', '.join(names)}")
     chosen = [part for part in listed if not arguments.only or part[0] in arguments.only]
     rows, where = [], {}
+    target = Path(arguments.json or Path(os.environ.get("OUT") or ROOT / "build") / "gpu_check.json")
+
+    def write():
+        """After each part, and at once as a whole: whatever ends the check leaves what was found."""
+        told = {row.name for row in rows}
+        result = {"cpu": check.cpu, "seconds": round(time.monotonic() - check.runner.start, 1),
+                  "failed": [row.name for row in rows if row.result == "failed"],
+                  "unfinished": [name for name, _, _ in chosen if name not in told], "machine": where,
+                  "parts": [vars(row) for row in rows]}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.with_name(target.name + ".new")
+        new.write_text(json.dumps(result, indent=1) + "\n")
+        new.replace(target)
+        return result
 
     def tell(row):
         rows.append(row)
         print(next(table([row])), flush=True)
+        write()
 
     def get_programs(row):
         if check.cpu:
@@ -148,14 +165,9 @@ def main(words):
         if check.peers:
             check.peers.stop()
         shutil.rmtree(check.work, ignore_errors=True)
-    seconds = round(time.monotonic() - check.runner.start, 1)
-    bad = [row.name for row in rows if row.result == "failed"]
-    result = {"cpu": check.cpu, "seconds": seconds, "failed": bad, "machine": where,
-              "parts": [vars(row) for row in rows]}
-    target = Path(arguments.json or Path(os.environ.get("OUT") or ROOT / "build") / "gpu_check.json")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"\n{'on the CPU' if check.cpu else where.get('gpu') or 'no GPU'}: {len(rows)} parts in {seconds:.0f} s")
+    result = write()
+    bad = result["failed"]
+    print(f"\n{'on the CPU' if check.cpu else where.get('gpu') or 'no GPU'}: {len(rows)} parts in {result['seconds']:.0f} s")
     print("\n".join(table(rows)))
     skipped = [row.name for row in rows if row.result == "skipped"]
     print(f"{len(rows) - len(bad) - len(skipped)} passed, {len(bad)} failed{': ' if bad else ''}{', '.join(bad)}, {len(skipped)} skipped")
@@ -163,4 +175,5 @@ def main(words):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # programs that run are ended on the way out
     sys.exit(main(sys.argv[1:]))

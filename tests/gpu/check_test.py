@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -103,10 +104,41 @@ def test_hanging_programs(folder):
         status, rows, text = run(folder, fake, "--cpu", "--limit", "2", *words)
         assert status == 1 and results(rows)[parts[0]] == "failed" and results(rows)[parts[1]] == "passed", text
         assert "time limit" in rows[parts[0]]["reason"] or "no answer" in rows[parts[0]]["reason"], text
+        assert ("the one that hangs: still at it" in rows[parts[0]]["reason"]) == (parts[0] == "determinism"), text
         assert time.monotonic() - start < 20, text
     # When the time for everything is up, what is left is named.
     status, rows, text = run(folder, "vit_train=hang", "--cpu", "--total", "3", "--only", "determinism", "--only", "linear")
     assert status == 1 and rows["linear"]["result"] == "skipped" and rows["linear"]["reason"] == "no time left", text
+
+
+def test_ended_from_outside(folder):
+    """SIGTERM: what was found is in the file, and nothing runs on."""
+    run(folder, "test_cuda=hang", "--cpu", "--only", "linear")  # makes the programs
+    target = folder / "ended.json"
+    started = subprocess.Popen([sys.executable, HERE / "check.py", "--cpu", "--build", folder, "--json", target,
+                                "--only", "parity", "--only", "linear"], stdout=subprocess.DEVNULL)
+    name = str(folder / "bin/test_cuda")
+
+    def hangs():
+        return any(name in cmdline(entry) for entry in Path("/proc").glob("[0-9]*"))
+
+    end = time.monotonic() + 20
+    while not (target.exists() and hangs()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert hangs()
+    time.sleep(1)  # the program is there a moment before the check knows its number
+    started.terminate()
+    assert started.wait(20) == 143
+    found = json.loads(target.read_text())
+    assert [part["name"] for part in found["parts"]] == ["programs"] and found["unfinished"] == ["parity", "linear"], found
+    assert not hangs()
+
+
+def cmdline(process):
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""  # it has ended meanwhile
 
 
 def test_hanging_peers(folder):
@@ -145,7 +177,7 @@ def main():
     targets.ROUNDS = 2
     with tempfile.TemporaryDirectory() as name:
         for function in (test_all_is_well, test_on_a_gpu, test_too_slow, test_broken_programs, test_missing_programs,
-                         test_hanging_programs, test_hanging_peers, test_no_gpu, test_usage):
+                         test_hanging_programs, test_ended_from_outside, test_hanging_peers, test_no_gpu, test_usage):
             function(Path(name))
     test_targets()
 

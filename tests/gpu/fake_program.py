@@ -61,6 +61,7 @@ def bench():
 
 def main():
     if BROKEN.get(NAME) == "hang":
+        print("TEST CASE:  the one that hangs\nstill at it", file=sys.stderr)
         time.sleep(100)
     if BROKEN.get(NAME) == "absent":
         print("error: [device] no CUDA device was found: there is no NVIDIA driver", file=sys.stderr)

@@ -59,6 +59,8 @@ def lines(found):
     yield f"- polygrad: {'; '.join(where.get('version', ['?'])[:3])}"
     yield from (f"- peer: {number}" for part in found["parts"] if part["name"] == "peers" for number in part["numbers"] or [part["reason"]])
     yield f"- failed: {', '.join(found['failed']) or 'nothing'}"
+    if found["unfinished"]:
+        yield f"- ended before: {', '.join(found['unfinished'])}"
     yield ""
     yield "| part | result | seconds | numbers |"
     yield "|---|---|---:|---|"

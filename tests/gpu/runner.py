@@ -1,10 +1,14 @@
 """Parts of a check: each has a time limit, and none stops the others."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
+
+
+END_SECONDS = 3  # for last words
 
 
 class Failed(Exception):
@@ -64,9 +68,11 @@ class Runner:
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise Failed(f"{name}: no end within the time limit of {self.part_seconds:.0f} s") from None
+            told = last_words(subprocess.CompletedProcess(command, -signal.SIGKILL, *end(process)))
+            raise Failed(f"{name}: no end within the time limit of {self.part_seconds:.0f} s: {told}") from None
+        except BaseException:  # the check itself is being ended
+            end(process)
+            raise
         finished = subprocess.CompletedProcess(command, process.returncode, out, err)
         if check and process.returncode != 0:
             raise Failed(f"{name} {command[1] if len(command) > 1 else ''}: exit {process.returncode}: {last_words(finished)}")
@@ -92,10 +98,24 @@ class Runner:
         return row
 
 
+def end(process):
+    """Ends it with its children; what it said on its two streams. SIGTERM first: doctest then names the test that ran."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            said = process.communicate(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired as late:  # the bytes so far
+            said = [(stream or b"").decode(errors="replace") for stream in (late.stdout, late.stderr)]
+    return said
+
+
 def last_words(finished):
-    """The line that says what went wrong: "error: …", or else the last one."""
+    """The line that says what went wrong: "error: …", or else the last one; before it the test case that it is about."""
     lines = [line.strip() for line in (finished.stderr + "\n" + finished.stdout).splitlines() if line.strip()]
-    return next((line for line in lines if line.startswith("error:") or " error: " in line.lower()), lines[-1] if lines else "without a word")[:300]
+    error = next((line for line in lines if line.startswith("error:") or " error: " in line.lower()), None)
+    test = next((f"{line.removeprefix('TEST CASE:').strip()}: " for line in lines if line.startswith("TEST CASE:")), "")
+    return (test + (error or (lines[-1] if lines else "without a word")))[:300]
 
 
 def table(rows):
