@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -141,6 +142,16 @@ def cmdline(process):
         return ""  # it has ended meanwhile
 
 
+def test_libraries(folder):
+    """A library that is found, but of no use, leads to the next one; no folder of the machine is on the page."""
+    with mock.patch.object(programs, "library_folders", lambda: ["/usr/bad/lib64", "/opt/good/site-packages/nvidia/cu13/lib"]):
+        status, rows, text = run(folder, "library=good", "--only", "linear", "--no-peers")
+        assert status == 0 and rows["programs"]["numbers"] == ["the bundle starts, with the cuBLASLt of PyTorch"], text
+    found = json.loads((folder / "gpu_check.json").read_text())
+    found["parts"][0].update(result="failed", reason="vit_train: /tmp/gpu-check-x/curve.json: no such file; 1/2, TFLOP/s")
+    assert "| vit_train: curve.json: no such file; 1/2, TFLOP/s; " in report.page(found), report.page(found)
+
+
 def test_hanging_peers(folder):
     """Peers that never get ready are left out, and told."""
     status, rows, text = run(folder, "python3=hang", "--limit", "3", "--only", "vit_base")
@@ -177,7 +188,7 @@ def main():
     targets.ROUNDS = 2
     with tempfile.TemporaryDirectory() as name:
         for function in (test_all_is_well, test_on_a_gpu, test_too_slow, test_broken_programs, test_missing_programs,
-                         test_hanging_programs, test_ended_from_outside, test_hanging_peers, test_no_gpu, test_usage):
+                         test_hanging_programs, test_ended_from_outside, test_libraries, test_hanging_peers, test_no_gpu, test_usage):
             function(Path(name))
     test_targets()
 

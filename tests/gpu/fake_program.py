@@ -63,6 +63,9 @@ def main():
     if BROKEN.get(NAME) == "hang":
         print("TEST CASE:  the one that hangs\nstill at it", file=sys.stderr)
         time.sleep(100)
+    if BROKEN.get("library", "") not in os.environ.get("LD_LIBRARY_PATH", ""):
+        print("error: [gemm] this cuBLASLt is of no use", file=sys.stderr)
+        return 6
     if BROKEN.get(NAME) == "absent":
         print("error: [device] no CUDA device was found: there is no NVIDIA driver", file=sys.stderr)
         return 6

@@ -41,7 +41,8 @@ def shown(path):
 def library_folders():
     """Folders that have cuBLASLt: of the CUDA Toolkit, or of Python packages (PyTorch brings it)."""
     sites = {Path(entry) for entry in sys.path if entry.endswith("-packages")}
-    for pattern in ("/opt/*/lib/python3*/site-packages", "/opt/*/.venv/lib/python3*/site-packages",
+    environments = [Path(python).parent.parent for python in interpreters() if "/" in python]
+    for pattern in (*(f"{environment}/lib/python3*/site-packages" for environment in environments),
                     "/usr/local/lib/python3*/*-packages", "/usr/lib/python3/dist-packages"):
         sites.update(Path(found) for found in glob.glob(pattern))
     patterns = [f"{os.environ[name]}/lib64" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -84,22 +85,20 @@ def find(runner, row, bundle, work):
     """The first set that starts: the bundle with the libraries of one folder after another, then a build made here."""
     before = os.environ.get("LD_LIBRARY_PATH", "")
     folder = unpacked(bundle, work)
-    reasons = []
+    reasons = row.details["bundle"] = []
     for libraries in ["", *library_folders()]:
         programs = Programs(folder / "bin")
         programs.variables["LD_LIBRARY_PATH"] = ":".join(part for part in (before, libraries) if part)
         reason = starts(programs, runner)
         if not reason:
-            row.numbers.append(f"the bundle starts{f', with cuBLASLt of {libraries}' if libraries else ''}")
+            whose = "PyTorch" if "-packages/" in libraries else "the toolkit"
+            row.numbers.append(f"the bundle starts{f', with the cuBLASLt of {whose}' if libraries else ''}")
             return programs
         if reason not in reasons:
             reasons.append(reason)
-        if "libcublasLt" not in reason:
-            break
-    row.details["bundle"] = reasons
-    if "no CUDA device was found" in reasons[-1]:
-        raise Failed(reasons[-1])  # no build changes that
-    return build_here(runner, row, folder / "headers", reasons[-1])
+        if "no CUDA device was found" in reason:
+            raise Failed(reason)  # neither a library nor a build changes that
+    return build_here(runner, row, folder / "headers", "; ".join(reasons))
 
 
 def build_here(runner, row, headers, reason):
@@ -119,21 +118,26 @@ def build_here(runner, row, headers, reason):
     return programs
 
 
+def interpreters():
+    """Where Python packages such as PyTorch may be: POLYGRAD_PYTHON, that of make peers, this one, others."""
+    noted = ROOT / "build/peers/python"
+    found = [os.environ.get("POLYGRAD_PYTHON", ""), noted.read_text().strip() if noted.exists() else "", sys.executable]
+    found += ["python3", *sorted(glob.glob("/opt/*/bin/python3")), *sorted(glob.glob("/opt/*/.venv/bin/python3"))]
+    return list(dict.fromkeys(filter(None, found)))
+
+
 def find_python(runner, device):
     """(interpreter, version) that has PyTorch, and for cuda one that finds the GPU; or Skipped."""
-    noted = ROOT / "build/peers/python"
-    candidates = [os.environ.get("POLYGRAD_PYTHON", ""), noted.read_text().strip() if noted.exists() else "", sys.executable]
-    candidates += ["python3", *sorted(glob.glob("/opt/*/bin/python3")), *sorted(glob.glob("/opt/*/.venv/bin/python3"))]
     reason = "PyTorch is not installed"
     ask = "import torch; print(torch.__version__, torch.cuda.is_available())"
-    for python in dict.fromkeys(filter(None, candidates)):
+    for python in interpreters():
         try:
             answer = runner.run([python, "-c", ask], most=60, check=False)
         except Failed:
             continue
         if answer.returncode != 0:
             continue
-        version, cuda = answer.stdout.split()
+        version, cuda = answer.stdout.split()[-2:]  # what else is said comes before
         if device == "cpu" or cuda == "True":
             return python, version
         reason = f"PyTorch {version} finds no GPU"

@@ -2,6 +2,7 @@
 """report.py [gpu_check.json]: the page docs/results/gpu.md of what check.sh found; without a file, what will be there."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -33,8 +34,8 @@ PARTS = """| part | what it shows |
 
 
 def page(found):
-    """The page, of the JSON as a dictionary; None: nothing has been measured."""
-    return "\n".join(lines(found)) + "\n"
+    """The page, of the JSON as a dictionary; None: nothing has been measured. Folders of the machine are left out."""
+    return re.sub(r"(?<![\w./])/(?:[^\s/|]+/)+", "", "\n".join(lines(found)) + "\n")
 
 
 def lines(found):
