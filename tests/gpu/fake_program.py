@@ -29,7 +29,7 @@ def trainer():
     out, steps = Path(option("--out")), tree["train"].get("max_steps", 5)
     out.mkdir(parents=True)
     off = 0.5 if BROKEN.get(NAME) == "drift" and option("--device") != "cpu" else 0.0
-    rows = [{"event": "train", "loss": 1 / (step + 1) + off} for step in range(steps)]
+    rows = [{"event": "train", "loss": 1 / (step + 1) + off, "skipped_steps": 0} for step in range(steps)]
     (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = out / "checkpoints" / f"step-{steps:06}"
     folder.mkdir(parents=True)

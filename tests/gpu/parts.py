@@ -94,27 +94,42 @@ def train(check, name, device, extra):
     return out, done.stdout
 
 
-def losses(folder):
+def trained(folder):
+    """The rows of a run's steps."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [row["loss"] for row in rows if row.get("event") == "train"]
+    return [row for row in rows if row.get("event") == "train"]
+
+
+def losses(folder):
+    return [row["loss"] for row in trained(folder)]
 
 
 RANDOM = {"model.dropout": 0.1, "model.drop_path": 0.1, "attention.dropout": 0.1}
 
 
-def determinism(check, row):
-    """Two runs of 50 steps give the same bytes."""
-    steps = 50
-    folders = [train(check, f"determinism-{i}", "cuda:0", {**RANDOM, "train.max_steps": steps})[0] for i in (1, 2)]
-    checkpoints = [folder / "checkpoints" / f"step-{steps:06}" for folder in folders]
+def same_bytes(check, what, steps, runs):
+    """Trains with each of `runs` (settings), and compares with the first; the number of bytes of its checkpoint."""
+    folders = [train(check, f"determinism-{i}", "cuda:0", {**extra, "train.max_steps": steps})[0] for i, extra in enumerate(runs)]
+    first, *others = (folder / "checkpoints" / f"step-{steps:06}" for folder in folders)
     compared = 0
     for name in ("model.safetensors", "state.safetensors"):
-        one, other = ((checkpoint / name).read_bytes() for checkpoint in checkpoints)
-        if one != other:
-            at = next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-            raise Failed(f"{name} differs between two runs, from byte {at} of {len(one)} on")
+        one = (first / name).read_bytes()
+        for number, checkpoint in enumerate(others, 2):
+            other = (checkpoint / name).read_bytes()
+            if one != other:
+                at = next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+                raise Failed(f"{what}: {name} differs between two runs (1 and {number}), from byte {at} of {len(one)} on")
         compared += len(one)
+    return compared
+
+
+def determinism(check, row):
+    """Runs of the same steps give the same bytes: with everything random; and, without, started as CUDA graphs or not."""
+    steps, captured = 50, 10 if check.cpu else 50
+    compared = same_bytes(check, "dropout", steps, [RANDOM, RANDOM])
     row.numbers.append(f"{steps} steps twice, {compared} bytes equal")
+    same_bytes(check, "capture on, on, off", captured, [{"train.capture": wish} for wish in ("on", "on", "off")])
+    row.numbers.append(f"{captured} steps captured twice and not captured, equal")
 
 
 def curves(check, row):
@@ -125,12 +140,15 @@ def curves(check, row):
     for precision, most in (("f32", 1e-3), ("bf16", 5e-2), ("f16", 5e-2)):
         if check.cpu and precision == "f16":
             continue  # the suite has it; three minutes are short
-        got = losses(train(check, f"curve-{precision}", "cuda:0", {**steps, "train.precision": precision})[0])
+        out, _ = train(check, f"curve-{precision}", "cuda:0", {**steps, "train.precision": precision})
+        got = losses(out)
         row.details[precision] = got
         if len(got) != len(expected) or len(got) != 20:
             raise Failed(f"{precision}: {len(got)} losses on the GPU, {len(expected)} on the CPU")
         worst = max(abs(a - b) / max(1.0, abs(b)) if math.isfinite(a) else math.inf for a, b in zip(got, expected))
         row.must(f"{precision}, largest difference of a loss", worst, most=most)
+        if precision == "f16":  # the CPU's run skips none
+            row.numbers.append(f"f16, skipped steps {trained(out)[-1]['skipped_steps']}")
 
 
 def training(check, row):

@@ -20,7 +20,7 @@ PARTS = """| part | what it shows |
 |---|---|
 | `parity` | every row of the op table on the CPU and on the GPU, values and gradients, and the tests of the backend |
 | `memcheck`, `racecheck` | compute-sanitizer over one kernel of each kind, where it is installed |
-| `determinism` | two runs of 50 steps leave the same bytes |
+| `determinism` | two runs of 50 steps leave the same bytes; so do two whose steps are captured as a CUDA graph, and one kernel by kernel |
 | `curves` | 20 steps on the CPU and on the GPU: f32, bf16, f16 |
 | `product` | the matrix rate in each precision; the error of a product in f32 (at most 1e-5) |
 | `vit_tiny_softmax` | a training step of ViT-Tiny, 64², patch 4, batch 1024, bf16, against `torch.compile` with fused attention |
