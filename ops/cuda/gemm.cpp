@@ -221,6 +221,6 @@ class Blas {
 
 }  // namespace
 
-void gemm(Workspace&, const Gemm& product) { context().library<Blas>().run(product); }
+void gemm(Workspace&, const Gemm& product) { context().kept<Blas>().run(product); }
 
 }  // namespace polygrad::cuda

@@ -62,8 +62,8 @@ class Context {
   Fault* fault();
   // What a library keeps for this context (a handle, its workspace), made by T(device) at first use.
   template <class T>
-  T& library() {
-    std::shared_ptr<void>& place = libraries_[&kLibraryKey<T>];
+  T& kept() {
+    std::shared_ptr<void>& place = kept_[&kKeptKey<T>];
     if (!place) place = std::make_shared<T>(device_);
     return *static_cast<T*>(place.get());
   }
@@ -75,13 +75,13 @@ class Context {
  private:
   friend class CopyStreamGuard;
   template <class T>
-  static inline const char kLibraryKey = 0;  // its address names T
+  static inline const char kKeptKey = 0;  // its address names T
   void check_fault();
   int device_;
   const DeviceProperties& properties_;
   const Stream* current_ = &compute;
   std::unique_ptr<Staging> staging_;
-  std::map<const void*, std::shared_ptr<void>> libraries_;
+  std::map<const void*, std::shared_ptr<void>> kept_;
   Fault* fault_ = nullptr;
   Fault* fault_copy_ = nullptr;  // pinned
 };

@@ -129,7 +129,7 @@ class Tables {
 const void* upload(const void* host, std::size_t bytes) {
   // A graph would go on reading where another table lies by then.
   context().refuse_capture("a table that is sent");
-  return bytes == 0 ? nullptr : context().library<Tables>().place(host, bytes);
+  return bytes == 0 ? nullptr : context().kept<Tables>().place(host, bytes);
 }
 
 }  // namespace polygrad::cuda
