@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 
 #include "apps/training/checkpoint.h"
 #include "apps/training/device.h"
 #include "apps/training/precision.h"
 #include "apps/training/probes.h"
+#include "apps/training/resume.h"
 #include "apps/training/train_step.h"
 #include "data/loader.h"
 #include "engine/error.h"
@@ -33,49 +33,6 @@ std::vector<std::string> lines_of(const std::string& text) {
     begin = end + 1;
   }
   return lines;
-}
-
-// The checkpoint to go on from; nothing for a new run. Settles the run folder's path too.
-std::optional<std::string> find_resume(TrainerOptions& options) {
-  if (options.resume.empty()) {
-    if (!options.out.empty()) RunFolder(options.out).require_new();
-    return std::nullopt;
-  }
-  if (options.resume == "auto") {
-    if (options.out.empty()) throw ConfigError("[train] --resume auto needs the run folder (--out)");
-    return RunFolder(options.out).newest_checkpoint();
-  }
-  const std::string checkpoint = find_checkpoint(options.resume);
-  const std::string folder = run_folder_of(checkpoint);
-  if (options.out.empty()) options.out = folder;
-  std::error_code none;
-  if (!std::filesystem::equivalent(options.out, folder, none)) {
-    throw ConfigError(format(
-        "[train] {} belongs to the run folder {}, not to --out {}; a run goes on in its own folder (for a new run "
-        "from these weights: --init)",
-        checkpoint, folder, options.out));
-  }
-  return checkpoint;
-}
-
-// Refuses a resume with another configuration or other data than the checkpoint's, unless each difference is allowed.
-void check_same_run(const CheckpointInfo& old, const Config& config, const std::string& fingerprint,
-                    const std::vector<std::string>& allowed, const std::string& lr_change) {
-  const std::vector<ConfigDifference> differences = without_allowed(config_differences(old.config, config), allowed);
-  if (!differences.empty()) {
-    throw ConfigError(format(
-        "[train] the configuration differs from the checkpoint's: {}{}; give the old values, or permit a key with "
-        "--allow-change KEY",
-        describe(differences), lr_change));
-  }
-  const bool data_allowed =
-      std::any_of(allowed.begin(), allowed.end(), [](const std::string& key) { return key.rfind("data.", 0) == 0; });
-  if (old.data_fingerprint != fingerprint && !data_allowed) {
-    throw ConfigError(format(
-        "[train] the data differ from the checkpoint's: {} -> {}; use the old data, or permit it with --allow-change "
-        "data.root",
-        old.data_fingerprint, fingerprint));
-  }
 }
 
 // Whether steps are captured; ConfigError where train.capture is on and they can't be.
@@ -163,7 +120,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
       communicator(options.communicator ? *options.communicator : single) {
   device = choose_device(config);
   precision = parse_precision(config.text("train.precision"), device);
-  checkpoint = find_resume(options);
+  checkpoint = find_resume(options.out, options.resume);
   if (options.overfit) {
     experiment.val = experiment.train;
     experiment.test = nullptr;
@@ -600,8 +557,8 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
 Trainer::Trainer(Config config, TrainerOptions options) {
   // What can be refused without reading the data is refused first.
   parse_precision(config.text("train.precision"), choose_device(config));
-  TrainerOptions early = {.out = options.out, .resume = options.resume};
-  find_resume(early);
+  std::string out = options.out;
+  find_resume(out, options.resume);
   Experiment experiment = build_experiment(config);
   run_ = std::make_unique<Run>(std::move(config), std::move(experiment), std::move(options));
 }
