@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/backend/dispatch.h"
 #include "engine/bfloat16.h"
 #include "engine/math.h"
 #include "engine/parallel.h"
@@ -100,28 +101,6 @@ To convert(From value) {
     return v <= low ? std::numeric_limits<To>::min() : v >= high ? std::numeric_limits<To>::max() : static_cast<To>(v);
   } else {
     return static_cast<To>(value);
-  }
-}
-
-template <class F>
-void dispatch(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::f16:
-      return f(Float16{});
-    case DType::i64:
-      return f(std::int64_t{});
-    case DType::i32:
-      return f(std::int32_t{});
-    case DType::u8:
-      return f(std::uint8_t{});
-    case DType::boolean:
-      return f(bool{});
   }
 }
 

@@ -8,6 +8,7 @@
 #include "engine/backend/cuda/launch.h"
 #include "engine/backend/cuda/walk.h"
 #include "engine/backend/device_memory.h"
+#include "engine/backend/dispatch.h"
 #include "engine/math.h"
 #include "engine/philox.h"
 #include "engine/workspace.h"
@@ -20,29 +21,6 @@ constexpr int kThreads = 256;
 __device__ std::int64_t global_thread() { return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 Grid grid_for(std::int64_t threads) { return {.x = ceil_div(threads, kThreads)}; }
-
-// f(T()) for every dtype.
-template <class F>
-void dispatch(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::f16:
-      return f(Float16{});
-    case DType::i64:
-      return f(std::int64_t{});
-    case DType::i32:
-      return f(std::int32_t{});
-    case DType::u8:
-      return f(std::uint8_t{});
-    case DType::boolean:
-      return f(bool{});
-  }
-}
 
 // --- fill and copy --------------------------------------------------------------------------------------------------
 
