@@ -7,7 +7,8 @@
 //   trainer.on_eval = [](const EvalInfo& eval) { ... };
 //   const TrainResult result = trainer.run(stop_source.get_token());
 //
-// Read next: trainer.cpp (the loop), train_step.h (one step), checkpoint.h (what is saved).
+// Read next: trainer_run.h (what a run is made of), trainer.cpp (the loop), train_step.h (one step), checkpoint.h (what
+// is saved).
 #pragma once
 
 #include <cstdint>
