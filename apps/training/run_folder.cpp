@@ -4,7 +4,6 @@
 #include "apps/training/run_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,19 +112,6 @@ RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
   if (path_.empty()) throw ConfigError("[run folder] --out: expected a folder's name");
 }
 
-RunFolder::~RunFolder() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
-
-RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(lock_, other.lock_);
-  return *this;
-}
-
 void RunFolder::require_new() const {
   std::error_code error;
   if (fs::symlink_status(path_, error).type() == fs::file_type::not_found) return;
@@ -136,20 +122,12 @@ void RunFolder::require_new() const {
 }
 
 void RunFolder::open() {
-  if (lock_ >= 0) return;
+  if (lock_.held()) return;
   const fs::path checkpoints = fs::path(path_) / kCheckpoints;
   std::error_code error;
   fs::create_directories(checkpoints, error);
   if (error) fail("make the folder", checkpoints, error);
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) fail("open", path_, {errno, std::generic_category()});
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(std::exchange(lock_, -1));
-    throw IoError(
-        format("[run folder] another process is writing into {}; wait for it, or name another folder with "
-               "--out",
-               path_));
-  }
+  lock_ = FolderLock(path_);
   remove_temporaries(checkpoints);
   remove_stale_temporaries(path_);  // of a run that was killed while it wrote config.json or its metrics
 }

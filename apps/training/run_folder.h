@@ -1,6 +1,6 @@
 // RunFolder: the folder of one run and its checkpoints: names, links, retention, clean-up after a kill.
 //
-// Where this stands: above nothing but the file system; checkpoint.h writes into the folders named here.
+// Where this stands: above folder_lock.h and the file system; checkpoint.h writes into the folders named here.
 // A checkpoint appears by a rename, so a folder named step-000500 is complete; `latest` and `best` are relative
 // symbolic links, switched by a rename too. Read next: run_folder.cpp.
 #pragma once
@@ -10,15 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "apps/training/folder_lock.h"
+
 namespace polygrad {
 
 class RunFolder {
  public:
   // Touches nothing. `path` may or may not exist.
   explicit RunFolder(std::string path);
-  ~RunFolder();
-  RunFolder(RunFolder&&) noexcept;
-  RunFolder& operator=(RunFolder&&) noexcept;
 
   // Throws ConfigError where the path exists: a new run never writes into an old one's folder.
   void require_new() const;
@@ -53,7 +52,7 @@ class RunFolder {
 
  private:
   std::string path_;
-  int lock_ = -1;
+  FolderLock lock_;
 };
 
 // The checkpoint that a user's path names: a checkpoint folder, a link to one, or a run folder (its newest complete
