@@ -31,6 +31,7 @@ struct DataOptions {
   bool text_margin = false;       // the last 24 of each 1024 positions stay empty, as the reference leaves them
   std::string dev = "holdout";    // text: what val is, "holdout" (of the training reviews) or "test"
   std::string level = "hard";     // pathfinder
+  bool operator==(const DataOptions&) const = default;
 };
 
 // What the samples of a data set are, in every part of it.

@@ -1,8 +1,5 @@
 #include "apps/command/train_command.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -10,6 +7,8 @@
 #include "apps/command/lra_command.h"
 #include "apps/command/profile_command.h"
 #include "apps/command/signals.h"
+#include "apps/command/sweep_command.h"
+#include "apps/command/train_run.h"
 #include "apps/command/version_text.h"
 #include "apps/training/checkpoint_eval.h"
 #include "apps/training/config.h"
@@ -19,7 +18,6 @@
 #include "apps/training/evaluate.h"
 #include "apps/training/exit_code.h"
 #include "apps/training/experiment.h"
-#include "apps/training/plots.h"
 #include "apps/training/presets.h"
 #include "apps/training/trainer.h"
 #include "data/loader.h"
@@ -34,7 +32,7 @@ namespace polygrad {
 namespace {
 
 struct Flags {
-  std::string config, data, out, resume, init, eval, checkpoint, contact_sheet, device, log_level = "warning";
+  std::string config, data, out, resume, init, eval, checkpoint, contact_sheet, sweep, device, log_level = "warning";
   std::vector<std::string> set, allow_change, predict, plot;
   int threads = 0;
   std::int64_t overfit = 0;
@@ -81,6 +79,12 @@ void add_flags(CLI::App& app, Flags& flags) {
                  "Train on N fixed samples until all are right (exit 0) or the steps are used up (exit 1)")
       ->group(run)
       ->check(CLI::PositiveNumber);
+  CLI::Option* sweep =
+      app.add_option("--sweep", flags.sweep,
+                     "FILE.json: train all runs that it describes, variants x grid x seeds (docs/sweeps.md), or go on "
+                     "with them; --out is the folder of the runs' folders (default: runs/<name of the file>)")
+          ->group(run);
+  for (const char* other : {"--resume", "--allow-change", "--init", "--overfit"}) sweep->excludes(other);
   const char* look = "Look";
   CLI::Option* eval = app.add_option("--eval", flags.eval,
                                      "CHECKPOINT: evaluate it, as its own configuration says; writes predictions.csv, "
@@ -112,6 +116,9 @@ void add_flags(CLI::App& app, Flags& flags) {
   for (const char* other : {"--resume", "--init", "--overfit", "--dry-run", "--profile", "--print-schedule",
                             "--check-data", "--contact-sheet", "--predict", "--plot"})
     eval->excludes(other);
+  for (const char* other :
+       {"--eval", "--profile", "--print-schedule", "--check-data", "--contact-sheet", "--predict", "--plot"})
+    sweep->excludes(other);
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
       ->group(machine)
@@ -133,45 +140,36 @@ void apply(const Flags& flags, Config& config) {
   if (!flags.device.empty()) config.set_value("device", JsonValue::text(flags.device), "--device");
 }
 
-Config make_config(const Flags& flags, const TrainProgram& program) {
-  Config config;
-  if (!flags.lra.task.empty()) {
-    config = lra_task_config(flags.lra, flags.config);
-  } else if (!flags.config.empty()) {
-    config = Config::from_file(flags.config);
-  } else if (!flags.resume.empty() && flags.resume != "auto") {
-    config = read_checkpoint_info(find_checkpoint(flags.resume)).config;  // a run folder knows its configuration
-  } else if (program.has_tasks) {
-    throw ConfigError(format("[config] no --task; expected one of {}", lra_task_names()));
-  } else {
-    std::string presets;
-    for (const std::string& name : preset_names()) presets += (presets.empty() ? "" : ", ") + name;
-    throw ConfigError(format("[config] no --config; give a file or a preset ({})", presets));
+// The configuration that --task, --config or --resume names, or `file` in --config's place.
+Config base_config(const Flags& flags, const TrainProgram& program, const std::string& file) {
+  if (!flags.lra.task.empty()) return lra_task_config(flags.lra, file);
+  if (!file.empty()) return Config::from_file(file);
+  if (!flags.resume.empty() && flags.resume != "auto") {
+    return read_checkpoint_info(find_checkpoint(flags.resume)).config;  // a run folder knows its configuration
   }
+  if (program.has_tasks) throw ConfigError(format("[config] no --task; expected one of {}", lra_task_names()));
+  std::string presets;
+  for (const std::string& name : preset_names()) presets += (presets.empty() ? "" : ", ") + name;
+  throw ConfigError(format("[config] no --config; give a file or a preset ({})", presets));
+}
+
+Config make_config(const Flags& flags, const TrainProgram& program) {
+  Config config = base_config(flags, program, flags.config);
   apply(flags, config);
   return config;
 }
 
-void print_line(std::FILE* file, std::string_view line) {
-  std::fprintf(file, "%.*s\n", static_cast<int>(line.size()), line.data());
-  std::fflush(file);
-}
-
-Progress make_progress(const Flags& flags) {
-  if (flags.quiet || !isatty(STDERR_FILENO)) return Progress();
-  winsize size = {};
-  const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  return Progress(
-      [](std::string_view text) {
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        std::fflush(stderr);
-      },
-      columns);
-}
-
-int threads_of(const Config& config) {
-  const std::int64_t threads = config.integer("threads");
-  return threads > 0 ? static_cast<int>(threads) : num_threads();
+ExitCode sweep(const Flags& flags, const TrainProgram& program) {
+  if (!flags.lra.generate.empty()) throw ConfigError("[sweep] --generate writes data and trains nothing; see --help");
+  SweepFlags sweep{.file = flags.sweep, .out = flags.out, .dry_run = flags.dry_run, .quiet = flags.quiet};
+  apply(flags, sweep.overrides);
+  sweep.base = [&](const std::string& config) {
+    if (!config.empty() && !flags.config.empty()) {
+      throw ConfigError(format("[sweep] --config {}: the sweep names its own configuration, {}", flags.config, config));
+    }
+    return base_config(flags, program, config.empty() ? flags.config : config);
+  };
+  return sweep_command(sweep);
 }
 
 // Beside the checkpoints of the run, or of a checkpoint that was copied elsewhere.
@@ -242,29 +240,6 @@ void print_schedule(const Config& config) {
   print_line(stdout, build_schedule(config, steps_per_epoch(config, data)).table());
 }
 
-// The pictures of a run, also of one that diverged: there they matter most. A run without them is as good.
-TrainResult run_with_plots(Trainer& trainer, std::stop_token stop, const TrainerOptions& options) {
-  const auto draw = [&] {
-    const std::string run = trainer.folder();
-    if (run.empty()) return;
-    std::string trouble;
-    try {
-      trouble = plot_runs({run}, run + "/plots");
-    } catch (const IoError& error) {  // the run itself is done and saved
-      trouble = error.what();
-    }
-    if (options.report) options.report(trouble.empty() ? format("plots      {}/plots", run) : "note       " + trouble);
-  };
-  try {
-    TrainResult result = trainer.run(std::move(stop));
-    draw();
-    return result;
-  } catch (const NumericError&) {
-    draw();
-    throw;
-  }
-}
-
 ExitCode train(const Flags& flags, const TrainProgram& program) {
   Config config = make_config(flags, program);
   const NumThreadsGuard threads(threads_of(config));
@@ -303,7 +278,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
   options.allow_change = flags.allow_change;
   options.init = flags.init;
   options.overfit = flags.overfit > 0;
-  options.progress = make_progress(flags);
+  options.progress = make_progress(flags.quiet);
   if (!flags.quiet) options.report = say;
   const SignalWatcher signals;  // before the first thread of the pool
   Trainer trainer(std::move(config), options);
@@ -358,6 +333,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
     plot_command(flags.plot, flags.out, flags.quiet);
     return ExitCode::done;
   }
+  if (!flags.sweep.empty()) return sweep(flags, program);
   return flags.eval.empty() ? train(flags, program) : evaluate_command(flags);
 }
 

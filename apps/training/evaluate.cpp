@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "apps/training/pictures.h"
+#include "apps/training/text_table.h"
 #include "data/augment.h"
 #include "data/loader.h"
 #include "data/png.h"
@@ -47,16 +48,6 @@ RowResult judge(const float* logits, std::int64_t classes, std::int64_t label) {
   }
   if (!valid) row.rank = classes;
   return row;
-}
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    quoted += c;
-    if (c == '"') quoted += c;
-  }
-  return quoted + "\"";
 }
 
 }  // namespace

@@ -200,11 +200,16 @@ std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, c
 }
 
 Experiment build_experiment(const Config& config) {
-  refuse_unavailable(config);
-  const AugmentSettings augment = augment_settings(config);
   // The data come last: a configuration that can't be built is told at once. Their shape is needed for the model,
   // though.
-  const DataParts data = open_data(data_options(config));
+  refuse_unavailable(config);
+  augment_settings(config);
+  return build_experiment(config, open_data(data_options(config)));
+}
+
+Experiment build_experiment(const Config& config, const DataParts& data) {
+  refuse_unavailable(config);
+  const AugmentSettings augment = augment_settings(config);
   Experiment experiment;
   experiment.train = data.train;
   experiment.val = data.val;

@@ -52,6 +52,8 @@ std::vector<std::string> reference_habits(const Config& config);
 ModelConfig model_config(const Config& config, std::int64_t classes, const Preprocessing& input);
 // Throws what open_data and create_model throw; ConfigError where data and model do not fit (image size, channels).
 Experiment build_experiment(const Config& config);
+// The same with data that are open: those of data_options(config).
+Experiment build_experiment(const Config& config, const DataParts& data);
 std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input);
 
 std::unique_ptr<Optimizer> build_optimizer(const Config& config, const Model& model);

@@ -19,5 +19,7 @@ std::vector<std::string> preset_names();  // sorted
 // What --config names: a path where that file exists or the word looks like one (it has a '/' or ends with .json), else
 // a preset. Throws ConfigError naming what was tried, and the nearest preset.
 std::string find_config_file(const std::string& word);
+// The same for --sweep; those that come with polygrad lie in sweeps/ of the folder of presets.
+std::string find_sweep_file(const std::string& word);
 
 }  // namespace polygrad
