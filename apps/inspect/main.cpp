@@ -1,4 +1,4 @@
-// inspect: what is in a file of weights, whether two of them are equal, and what a model is made of.
+// inspect: what is in a file of weights, whether two of them are equal, what a model is made of, where runs stand.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -17,9 +17,9 @@ namespace {
 
 struct Flags {
   std::string file, compare, model, save, device = "auto", log_level = "warning";
-  std::vector<std::string> set;
+  std::vector<std::string> set, folders = {"runs"};
   int threads = 0;
-  bool stats = false, tsv = false, quiet = false, version = false;
+  bool runs = false, stats = false, tsv = false, quiet = false, version = false;
 };
 
 void add_flags(CLI::App& app, Flags& flags) {
@@ -46,6 +46,11 @@ void add_flags(CLI::App& app, Flags& flags) {
       ->group(machine)
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.add_flag("--version", flags.version, "Version, compiler, provider of matrix products")->group(machine);
+  CLI::App* runs = app.add_subcommand("runs", "Where the runs in some folders stand: steps, accuracy, how they ended");
+  runs->add_option("FOLDER", flags.folders, "Folders with runs, or with sweeps")->capture_default_str();
+  runs->add_flag("--tsv", flags.tsv, "For machines: tabs between the columns, all digits");
+  runs->callback([&flags] { flags.runs = true; });
+  runs->fallthrough();  // --quiet and its neighbours may stand behind it
 }
 
 void check(bool right, const char* text) {
@@ -68,7 +73,15 @@ ExitCode run(const Flags& flags) {
     std::printf("%s\n", version_text("inspect").c_str());
     return ExitCode::done;
   }
-  check(flags.file.empty() != flags.model.empty(), "expected either a file or --model NAME");
+  if (flags.runs) {
+    const bool alone = flags.file.empty() && flags.compare.empty() && flags.model.empty() && flags.set.empty() &&
+                       flags.save.empty() && !flags.stats;
+    check(alone, "runs takes folders and --tsv; the flags of a file and of a fresh model do not go with it");
+    set_up(flags);
+    inspect::list_runs(flags.folders, flags.tsv);
+    return ExitCode::done;
+  }
+  check(flags.file.empty() != flags.model.empty(), "expected either a file or --model NAME, or runs");
   check(!flags.model.empty() || (flags.set.empty() && !flags.tsv && flags.save.empty()),
         "--set, --tsv and --save describe a fresh model: they go with --model");
   check(!flags.file.empty() || (flags.compare.empty() && !flags.stats), "--compare and --stats go with a file");
@@ -98,7 +111,7 @@ ExitCode run(const Flags& flags) {
 }  // namespace polygrad
 
 int main(int argc, char** argv) {
-  CLI::App app("Look into weights, checkpoints and models.", "inspect");
+  CLI::App app("Look into weights, checkpoints, models and runs.", "inspect");
   polygrad::Flags flags;
   polygrad::add_flags(app, flags);
   try {
