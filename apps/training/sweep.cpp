@@ -81,7 +81,7 @@ std::string safe_name(std::string_view text) {
     i += bytes;
   }
   while (!name.empty() && name.back() == '-') name.pop_back();
-  const std::size_t first = name.find_first_not_of('.');  // hidden folders, "." and ".."
+  const std::size_t first = name.find_first_not_of(".-");  // no hidden folder, no ".", no flag
   return first == std::string::npos ? "" : name.substr(first);
 }
 
