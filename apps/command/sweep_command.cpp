@@ -71,9 +71,15 @@ class Sweep {
   }
   std::string path_of(std::size_t i) const { return folder_ + "/" + plan_.runs[i].name; }
 
+  // Rows that a power cut has damaged are no reason to refuse a run: it goes on from its checkpoint and mends them.
   RunSummary read(std::size_t i) const {
     std::error_code error;
-    return std::filesystem::exists(path_of(i) + "/metrics.jsonl", error) ? read_run(path_of(i)) : pending_run();
+    if (!std::filesystem::exists(path_of(i) + "/metrics.jsonl", error)) return pending_run();
+    try {
+      return read_run(path_of(i));
+    } catch (const IoError&) {
+      return RunSummary();
+    }
   }
 
   void read_earlier_runs() {
@@ -129,7 +135,7 @@ class Sweep {
       results_[i] = read(i);
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
-      results_[i] = pending_run();
+      results_[i] = read(i);
       results_[i].status = "failed";
       results_[i].why = failure.line.substr(failure.line.find(' ') + 1);  // without "error:"
       if (failures_++ == 0) {

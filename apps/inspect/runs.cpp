@@ -91,7 +91,9 @@ std::vector<std::string> fields_for_people(const Listed& listed) {
   return {listed.path,
           run.total_steps > 0 ? format("{} / {}", run.step, run.total_steps) : format("{}", run.step),
           format("{:.2f}", run.epoch),
-          run.best_top1 ? format("{:.2f} % (step {})", *run.best_top1, run.best_step) : "",
+          !run.best_top1       ? ""
+          : run.best_step == 0 ? format("{:.2f} %", *run.best_top1)
+                               : format("{:.2f} % (step {})", *run.best_top1, run.best_step),
           run.train_loss ? format("{:.4f}", *run.train_loss) : "",
           when,
           status_text(run) + (run.status == "failed" ? ": " + run.why : "")};
@@ -106,7 +108,7 @@ std::vector<std::string> fields_for_machines(const Listed& listed) {
           count(run.total_steps),
           run.status == "damaged" ? "" : json_number(run.epoch),
           number_text(run.best_top1),
-          run.best_top1 ? format("{}", run.best_step) : "",
+          count(run.best_step),
           number_text(run.test_top1),
           number_text(run.train_loss),
           number_text(run.seconds),

@@ -53,6 +53,7 @@ RunSummary summarize_rows(const std::vector<MetricsRow>& rows) {
       run.status = text_of(row, "status");
       run.why = text_of(row, "why");
       run.seconds = finite(row.number("seconds"));
+      if (!run.best_top1) run.best_top1 = finite(row.number("best_top1"));  // where the evaluation's row was lost
     }
     if (event == "eval" && text_of(row, "split") == "test") continue;  // its step is that of the best weights
     run.step = std::max(run.step, row.step());

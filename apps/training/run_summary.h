@@ -22,7 +22,7 @@ struct RunSummary {
   std::int64_t total_steps = 0;      // 0: not known
   double epoch = 0;                  // passes completed
   std::optional<double> best_top1;   // percent, on val
-  std::int64_t best_step = 0;        // whose weights had it
+  std::int64_t best_step = 0;        // whose weights had it; 0: not known
   std::optional<double> test_top1;   // percent, of the best weights
   std::optional<double> train_loss;  // of the last train row; nothing where that is not finite
   std::optional<double> seconds;     // wall time over all resumes; only of a run that was ended by itself

@@ -52,16 +52,6 @@ struct Point {
 
 std::string last_part(const std::string& key) { return key.substr(key.find_last_of('.') + 1); }
 
-// "0.001", "x3", "8", "x,x3": for names and tables.
-std::string value_text(const JsonValue& value) {
-  if (value.kind() == Kind::text) return value.as_text();
-  if (value.kind() == Kind::real) return format("{}", value.as_double());
-  if (value.kind() != Kind::list) return value.dump();
-  std::string text;
-  for (const JsonValue& item : value.items()) text += (text.empty() ? "" : ",") + value_text(item);
-  return text;
-}
-
 // As part of a file's name: letters, digits and -+._ stay, ² and ³ become digits, all else a single dash.
 std::string safe_name(std::string_view text) {
   std::string name;
@@ -283,7 +273,7 @@ class Reader {
   void make_runs() {
     std::vector<std::string> names;
     for (const Point& point : points_) {
-      SweepCell cell;
+      SweepCell cell{.variant = "", .values = point.values, .label = ""};
       std::string name;
       if (point.variant != nullptr) {
         cell.variant = cell.label = point.variant->name;
@@ -291,7 +281,6 @@ class Reader {
       }
       for (std::size_t i = 0; i < grid_.size(); ++i) {
         const std::string word = short_key(grid_[i]), value = value_text(point.values[i]);
-        cell.values.push_back(value);
         cell.label += format("{}{} {}", cell.label.empty() ? "" : ", ", word, value);
         name += format("{}{}-{}", name.empty() ? "" : "_", safe_name(word), safe_name(value));
       }
@@ -372,6 +361,15 @@ void named(const std::string& run, const Check& check) {
 }
 
 }  // namespace
+
+std::string value_text(const JsonValue& value) {
+  if (value.kind() == Kind::text) return value.as_text();
+  if (value.kind() == Kind::real) return format("{}", value.as_double());
+  if (value.kind() != Kind::list) return value.dump();
+  std::string text;
+  for (const JsonValue& item : value.items()) text += (text.empty() ? "" : ",") + value_text(item);
+  return text;
+}
 
 std::string run_label(const SweepPlan& plan, std::size_t run) {
   const SweepRun& its = plan.runs.at(run);

@@ -18,9 +18,9 @@ namespace polygrad {
 
 // What the runs of all seeds have in common: a variant and a point of the grid.
 struct SweepCell {
-  std::string variant;              // "" where the file has none
-  std::vector<std::string> values;  // of SweepPlan::grid_keys, as text: "0.001", "x3"
-  std::string label;                // for pictures: "x3, lr 0.001"; "" where it has neither
+  std::string variant;            // "" where the file has none
+  std::vector<JsonValue> values;  // of SweepPlan::grid_keys, as the file has them
+  std::string label;              // for pictures: "x3, lr 0.001"; "" where it has neither
 };
 
 struct SweepRun {
@@ -37,6 +37,9 @@ struct SweepPlan {
   std::vector<SweepCell> cells;  // variants outside, the last key of the grid inside
   std::vector<SweepRun> runs;    // in the order in which they are trained: every cell's first seed, then its second
 };
+
+// "0.001", "x3", "x,x3": a value in names and tables.
+std::string value_text(const JsonValue& value);
 
 // What the run's curves are called: its cell's label, and its seed where there are several.
 std::string run_label(const SweepPlan& plan, std::size_t run);

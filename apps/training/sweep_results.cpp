@@ -31,7 +31,7 @@ JsonValue json_of(const std::optional<MeanDeviation>& value) {
 
 JsonValue grid_json(const SweepPlan& plan, const SweepCell& cell) {
   JsonValue grid = JsonValue::object();
-  for (std::size_t i = 0; i < plan.grid_keys.size(); ++i) grid.set(plan.grid_keys[i], JsonValue::text(cell.values[i]));
+  for (std::size_t i = 0; i < plan.grid_keys.size(); ++i) grid.set(plan.grid_keys[i], cell.values[i]);
   return grid;
 }
 
@@ -91,7 +91,7 @@ void add_name_columns(const SweepPlan& plan, TextTable& table) {
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     std::vector<std::string>& row = table[c + 1];
     if (has_variants) row.push_back(plan.cells[c].variant);
-    row.insert(row.end(), plan.cells[c].values.begin(), plan.cells[c].values.end());
+    for (const JsonValue& value : plan.cells[c].values) row.push_back(value_text(value));
   }
 }
 

@@ -90,6 +90,10 @@ bool wait_for_steps(Process& process, const std::string& run, std::size_t steps)
   return false;
 }
 
+double best_of(const std::string& sweep) {
+  return read_json_file(sweep + "/sweep.json").find("runs")->items().at(0).find("best_top1")->as_double();
+}
+
 // What a sweep's runs came to, without how long they took.
 std::string results_of(const std::string& sweep) {
   const JsonValue document = read_json_file(sweep + "/sweep.json");
@@ -188,6 +192,40 @@ TEST_CASE("SIGINT and SIGTERM save the run under way and end the sweep") {
   }
   CHECK(place.run("term").code == 0);
   CHECK(status_of(place.folder / "term/x3-c_seed-0") == "done");
+}
+
+TEST_CASE("rows that a power cut has damaged are mended, without training anew") {
+  const Place place;
+  place.write_sweep("[0]");
+  REQUIRE(place.run("out").code == 0);
+  const std::string run = place.folder / "out/x3-c_seed-0", weights = run + "/checkpoints/latest/model.safetensors";
+  const std::string before = read_bytes(weights);
+  const double best = best_of(place.folder / "out");
+  write_bytes(run + "/metrics.jsonl", std::string(4096, '\0'));
+  const Outcome outcome = place.run("out");
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(status_of(run) == "done");
+  CHECK(rows_of(run, "train") == 0);
+  CHECK(best_of(place.folder / "out") == best);
+  CHECK(read_bytes(weights) == before);
+}
+
+TEST_CASE("lra_train sweeps over a task's preset") {
+  const TemporaryFolder folder;
+  REQUIRE(run_program("lra_train", {"--task", "listops", "--generate", folder / "data", "--count", "100"}).code == 0);
+  write_bytes(folder / "two.json", R"({"set": {"train.max_steps": 2, "train.batch_size": 4, "model.embed_dim": 16,
+    "model.depth": 1, "model.num_heads": 2, "data.text_length": 600, "eval.split": "val"},
+    "grid": {"attention.phi": ["softmax", "x"]}})");
+  const Outcome outcome = run_program("lra_train", {"--task", "listops", "--sweep", folder / "two.json", "--data",
+                                                    folder / "data", "--out", folder / "out"});
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(contains(outcome.out, "| softmax       | 1    | done"));
+  CHECK(status_of(folder / "out/phi-x") == "done");
+  const Outcome no_task = run_program("lra_train", {"--sweep", folder / "two.json"});
+  CHECK(no_task.code == 2);
+  CHECK(contains(no_task.error_line(), "no --task"));
 }
 
 TEST_CASE("a run that fails lets the others go on, and is tried again by the next call") {

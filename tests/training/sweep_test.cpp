@@ -65,6 +65,7 @@ TEST_CASE("runs are variants x grid x seeds: names, order, settings, configurati
   CHECK(plan.runs[6].name == "b-x-100_lr-0.5_patch_size-4_seed-0");
   CHECK(plan.runs[8].name == "x3-c_lr-0.001_patch_size-4_seed-7");  // every cell's first seed comes first
   CHECK(plan.runs[8].cell == 0);
+  CHECK(plan.cells[1].values == std::vector<JsonValue>{JsonValue::real(0.001), JsonValue::text("2x4")});
   CHECK(plan.cells[0].label == "x³/c, lr 0.001, patch_size 4");
   CHECK(run_label(plan, 8) == "x³/c, lr 0.001, patch_size 4, seed 7");
   CHECK(plan.runs[7].settings ==
