@@ -105,12 +105,21 @@ bool needs_grad(std::span<const Tensor> inputs) {
 
 bool needs_grad(std::initializer_list<Tensor> inputs) { return needs_grad(std::span(inputs.begin(), inputs.size())); }
 
+namespace {
+
+// A view computes nothing; and its input may be a buffer that is only now being filled.
+bool is_view_of(const Tensor& output, const std::vector<Tensor>& inputs) {
+  return !inputs.empty() && inputs[0].defined() && inputs[0].impl()->storage == output.impl()->storage;
+}
+
+}  // namespace
+
 Tensor record(const char* op, Tensor output, std::vector<Tensor> inputs, BackwardRule rule) {
   if (!walking_op) detail::profile_op(op, output, inputs.data(), inputs.size());
   if (const auto factor = MutationGuard::Access::factor(op, MutationTarget::value)) {
     output = is_floating(output.dtype()) ? scaled_copy(output, *factor) : output;
   }
-  if (anomaly && !all_finite(output)) {
+  if (anomaly && !is_view_of(output, inputs) && !all_finite(output)) {
     throw NumericError(
         format("[{}] the result has a NaN or infinity{}: {}", op, place(Scope::path()), describe(output)));
   }

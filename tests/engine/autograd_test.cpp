@@ -281,6 +281,10 @@ TEST_CASE("the anomaly mode names op and module") {
                                   "blocks.3.attn.sqrt"),
                          NumericError);
   }
+  SUBCASE("but not a view: it computes nothing, and may be of a buffer that is still to be filled") {
+    const Tensor hole = tiny::leaf(std::numeric_limits<double>::quiet_NaN());
+    CHECK_NOTHROW(record("view", hole.detach(), {hole}, [](const Tensor& g, NeededMask) { return Gradients{g}; }));
+  }
   CHECK(Scope::path() == "blocks.3.attn");
 }
 
