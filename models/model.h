@@ -4,10 +4,12 @@
 // Read next: vision/vit.h, summary.h.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "models/nn/attention.h"
 #include "models/nn/module.h"
+#include "models/position.h"
 #include "models/summary.h"
 
 namespace polygrad {
@@ -25,6 +27,10 @@ class Model : public Module {
   virtual std::int64_t attention_tokens(const Attention& layer) const = 0;
   // Of those, the tokens whose result is computed: fewer where a forward leaves out what nobody reads.
   virtual std::int64_t attention_queries(const Attention& layer) const { return attention_tokens(layer); }
+  // Learned positions of grids, which another image size changes.
+  virtual std::vector<PositionTable> position_tables() const { return {}; }
+  // Where the classifier lies among the parameters: what another number of classes changes.
+  virtual std::string head_path() const { return "head"; }
   // Every layer of a forward on `batch` images, in order.
   virtual std::vector<LayerSummary> layers(std::int64_t batch) const = 0;
 };

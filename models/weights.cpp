@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "engine/autograd.h"
@@ -47,8 +48,36 @@ std::string list(const char* title, const std::vector<std::string>& lines) {
   return text;
 }
 
-LoadReport load(Module& model, std::vector<WeightSource> sources, const LoadOptions& options,
-                const std::string& origin) {
+constexpr const char* kGridKey = "grid.";  // and the table's name
+
+// The grid of a file's table of `tokens` positions, which becomes the model's `table`. Throws IoError.
+Grid source_grid(const PositionTable& table, std::int64_t tokens, const LoadOptions& options,
+                 const std::optional<Grid>& stored, const std::string& origin) {
+  const std::int64_t patches = tokens - table.prefix;
+  const auto wrong = [&](const std::string& why) {
+    return IoError(format("[load_weights] {}: {} has {} positions, {} of them of no patch; {}", origin, table.name,
+                          tokens, table.prefix, why));
+  };
+  if (stored && options.grid && *stored != *options.grid) {
+    throw wrong(format("the file says that its grid is {}, not {}", to_string(*stored), to_string(*options.grid)));
+  }
+  if (const std::optional<Grid>& grid = stored ? stored : options.grid) {
+    if ((*grid)[0] * (*grid)[1] != patches) throw wrong(format("that is no grid of {}", to_string(*grid)));
+    return *grid;
+  }
+  const auto side =
+      static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(std::max<std::int64_t>(patches, 0)))));
+  const bool may_be_another = patches == table.patches() && table.grid[0] != table.grid[1];
+  if (patches < 1 || side * side != patches || may_be_another) {
+    throw wrong(
+        "the file does not say of which grid, rows x columns, and none is the only one possible: name it "
+        "(--init-grid)");
+  }
+  return {side, side};
+}
+
+LoadReport load(Module& model, std::vector<WeightSource> sources, const LoadOptions& options, const std::string& origin,
+                const std::map<std::string, std::string>& metadata = {}) {
   std::vector<std::string> missing, unexpected, wrong;
   if (!options.strip_prefix.empty()) {
     std::vector<WeightSource> stripped;
@@ -72,13 +101,31 @@ LoadReport load(Module& model, std::vector<WeightSource> sources, const LoadOpti
     }
   }
   LoadReport report;
-  std::vector<std::pair<Tensor, const WeightSource*>> plan;
+  struct Step {
+    Tensor target;
+    const WeightSource* source;
+    const PositionTable* table = nullptr;  // to resize it to
+    Grid from = {0, 0};
+  };
+  std::vector<Step> plan;
   for (const auto& [name, target] : targets) {
     const auto found = given.find(name);
     const bool may_differ = is_below(name, options.allow_other_head);
     const bool fits = found != given.end() && found->second->shape == target.shape();
-    if (fits) {
-      plan.emplace_back(target, found->second);
+    const auto table = std::find_if(options.positions.begin(), options.positions.end(),
+                                    [&, &path = name](const PositionTable& one) { return one.name == path; });
+    const bool is_table = table != options.positions.end() && found != given.end() && found->second->shape.dim() == 3 &&
+                          found->second->shape[0] == 1 && found->second->shape[2] == target.size(2);
+    if (is_table) {
+      Step step{.target = target, .source = found->second};
+      step.from = source_grid(*table, found->second->shape[1], options, stored_grid(metadata, name), origin);
+      if (step.from != table->grid) {
+        step.table = &*table;
+        report.resized.push_back(format("{}: {} -> {}", name, to_string(step.from), to_string(table->grid)));
+      }
+      plan.push_back(step);
+    } else if (fits) {
+      plan.push_back({.target = target, .source = found->second});
     } else if (may_differ) {
       report.kept.push_back(name);
     } else if (found == given.end()) {
@@ -102,8 +149,11 @@ LoadReport load(Module& model, std::vector<WeightSource> sources, const LoadOpti
 
   // Read everything before the first parameter changes: a damaged file must not leave half of itself behind.
   std::vector<std::pair<Tensor, Tensor>> copies;
-  for (auto& [target, source] : plan) {
+  for (auto& [target, source, table, from] : plan) {
     Tensor value = source->load();
+    if (table != nullptr && is_floating(value.dtype())) {
+      value = resize_positions(value, table->prefix, from, table->grid);
+    }
     if (is_floating(value.dtype()) != is_floating(target.dtype()) || value.shape() != target.shape()) {
       throw IoError(
           format("[load_weights] {}: {} is {}; expected {}", origin, source->name, describe(value), describe(target)));
@@ -127,7 +177,7 @@ LoadReport load_weights(Module& model, const SafetensorsFile& file, const LoadOp
   for (const SafetensorsEntry& entry : file.entries()) {
     sources.push_back({entry.name, entry.shape, [&file, name = entry.name] { return file.load(name); }});
   }
-  return load(model, std::move(sources), options, file.path());
+  return load(model, std::move(sources), options, file.path(), file.metadata());
 }
 
 LoadReport load_state(Module& model, const NamedTensors& state, const LoadOptions& options, const std::string& origin) {
@@ -136,6 +186,18 @@ LoadReport load_state(Module& model, const NamedTensors& state, const LoadOption
     sources.push_back({name, tensor.shape(), [tensor = tensor] { return tensor.detach(); }});
   }
   return load(model, std::move(sources), options, origin);
+}
+
+std::map<std::string, std::string> grid_metadata(const std::vector<PositionTable>& tables) {
+  std::map<std::string, std::string> metadata;
+  for (const PositionTable& table : tables) metadata.emplace(kGridKey + table.name, to_string(table.grid));
+  return metadata;
+}
+
+std::optional<Grid> stored_grid(const std::map<std::string, std::string>& metadata, const std::string& name) {
+  const auto found = metadata.find(kGridKey + name);
+  if (found == metadata.end()) return std::nullopt;
+  return parse_grid(found->second);
 }
 
 void save_weights(const std::string& path, const Module& model, const std::map<std::string, std::string>& metadata) {

@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/safetensors.h"
 #include "models/nn/module.h"
+#include "models/position.h"
 
 namespace polygrad {
 
@@ -32,11 +34,18 @@ struct LoadOptions {
   // Allows the classifier to differ: parameters of this path or below it whose shape in the file is another, or which
   // the file lacks, keep their values. Everything else stays strict. "": no.
   std::string allow_other_head;
+  // The model's position tables (Model::position_tables): a file's table of another grid is resized. A file that
+  // save_weights wrote with these tables says its grid; of any other, `grid` does, or a table whose length is a square
+  // number counts as square, unless it has the length of a table here that is not. Empty: a table loads like any
+  // tensor.
+  std::vector<PositionTable> positions;
+  std::optional<Grid> grid;  // of the file's tables, where it does not say
 };
 
 struct LoadReport {
   std::size_t loaded = 0;
-  std::vector<std::string> kept;  // by allow_other_head
+  std::vector<std::string> kept;     // by allow_other_head
+  std::vector<std::string> resized;  // "pos_embed: 14x14 -> 16x16"
 };
 
 // Floating types are converted to the model's. Throws IoError as described above; also where the file can't be read or
@@ -46,6 +55,11 @@ LoadReport load_weights(Module& model, const SafetensorsFile& file, const LoadOp
 // The same from tensors in memory; `origin` stands in messages.
 LoadReport load_state(Module& model, const NamedTensors& state, const LoadOptions& options = {},
                       const std::string& origin = "state");
+
+// What a file of weights says of these tables: metadata for save_weights, save_safetensors.
+std::map<std::string, std::string> grid_metadata(const std::vector<PositionTable>& tables);
+// The grid of the table of this name, as a file's metadata say it.
+std::optional<Grid> stored_grid(const std::map<std::string, std::string>& metadata, const std::string& name);
 
 // All parameters and buffers, in the model's order.
 void save_weights(const std::string& path, const Module& model,

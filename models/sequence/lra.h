@@ -122,6 +122,7 @@ class Lra : public Model {
   std::vector<const Attention*> attention_layers() const override;
   std::int64_t attention_tokens(const Attention&) const override { return config_.length; }
   std::vector<LayerSummary> layers(std::int64_t batch) const override;
+  std::string head_path() const override { return "seq_classifer"; }
 
  private:
   LraConfig config_;

@@ -145,6 +145,12 @@ Tensor Vit::forward(const Tensor& images, const ForwardContext& context) const {
 
 Shape Vit::input_shape() const { return {config_.in_channels, config_.image_size[0], config_.image_size[1]}; }
 
+std::vector<PositionTable> Vit::position_tables() const {
+  return {{.name = "pos_embed",
+           .prefix = cls_token_ != nullptr ? 1 : 0,
+           .grid = {config_.image_size[0] / config_.patch_size[0], config_.image_size[1] / config_.patch_size[1]}}};
+}
+
 std::vector<const Attention*> Vit::attention_layers() const {
   std::vector<const Attention*> layers;
   for (const VitBlock* block : blocks_) layers.push_back(&block->attention());

@@ -90,6 +90,7 @@ class Vit : public Model {
     return last_block_is_cut() && &layer == &blocks_.back()->attention() ? 1 : tokens();
   }
   std::vector<LayerSummary> layers(std::int64_t batch) const override;
+  std::vector<PositionTable> position_tables() const override;
 
  private:
   bool last_block_is_cut() const { return config_.shortcuts && config_.pool == Pool::token; }
