@@ -32,13 +32,14 @@ namespace polygrad {
 namespace {
 
 struct Flags {
-  std::string config, data, out, resume, init, eval, checkpoint, contact_sheet, sweep, device, log_level = "warning";
+  std::string config, data, out, resume, init, init_grid, eval, checkpoint, contact_sheet, sweep, device,
+      log_level = "warning";
   std::vector<std::string> set, allow_change, predict, plot;
   int threads = 0;
   std::int64_t overfit = 0;
   LraFlags lra;
   bool dry_run = false, check_data = false, profile = false, list_models = false, print_schedule = false,
-       help_config = false, quiet = false, version = false;
+       help_config = false, quiet = false, version = false, allow_other_head = false;
 };
 
 void add_lra_flags(CLI::App& app, LraFlags& lra) {
@@ -74,7 +75,18 @@ void add_flags(CLI::App& app, Flags& flags) {
                  "KEY: may differ from the checkpoint's when a run goes on; may be repeated")
       ->group(run)
       ->allow_extra_args(false);
-  app.add_option("--init", flags.init, "WEIGHTS.safetensors: a new run starts from these weights")->group(run);
+  CLI::Option* init = app.add_option("--init", flags.init,
+                                     "WEIGHTS.safetensors, a checkpoint or a run folder: a new run starts from these "
+                                     "weights; positions are resized to the new grid")
+                          ->group(run);
+  app.add_flag("--allow-other-head", flags.allow_other_head,
+               "--init: a classifier of another shape is left out, and the new one starts fresh")
+      ->group(run)
+      ->needs(init);
+  app.add_option("--init-grid", flags.init_grid,
+                 "HxW: rows and columns of the positions in the file of --init, where it does not say")
+      ->group(run)
+      ->needs(init);
   app.add_option("--overfit", flags.overfit,
                  "Train on N fixed samples until all are right (exit 0) or the steps are used up (exit 1)")
       ->group(run)
@@ -277,6 +289,8 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
       flags.out.empty() && (flags.resume.empty() || flags.resume == "auto") ? "runs/" + config.name() : flags.out;
   options.allow_change = flags.allow_change;
   options.init = flags.init;
+  options.init_options.allow_other_head = flags.allow_other_head;
+  if (!flags.init_grid.empty()) options.init_options.grid = parse_grid(flags.init_grid);
   options.overfit = flags.overfit > 0;
   options.progress = make_progress(flags.quiet);
   if (!flags.quiet) options.report = say;

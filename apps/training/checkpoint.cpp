@@ -1,5 +1,7 @@
 #include "apps/training/checkpoint.h"
 
+#include <map>
+
 #include "apps/training/json_text.h"
 #include "engine/error.h"
 #include "engine/file.h"
@@ -65,10 +67,12 @@ std::string state_text(const CheckpointInfo& info) {
     JsonValue scale = JsonValue::object();
     scale.set("scale", JsonValue::real(state.loss_scale.scale));
     scale.set("good_steps", JsonValue::integer(state.loss_scale.good_steps));
-    scale.set("skipped", JsonValue::integer(state.loss_scale.skipped));
-    scale.set("in_a_row", JsonValue::integer(state.loss_scale.in_a_row));
     root.set("loss_scale", std::move(scale));
   }
+  JsonValue skipped = JsonValue::object();
+  skipped.set("total", JsonValue::integer(state.skipped.total));
+  skipped.set("in_a_row", JsonValue::integer(state.skipped.in_a_row));
+  root.set("skipped_steps", std::move(skipped));
   root.set("seconds", JsonValue::real(state.seconds));
   root.set("data", JsonValue::text(info.data_fingerprint));
   root.set("preprocessing", std::move(preprocessing));
@@ -136,9 +140,11 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   state.since_row.counted = member(since, "counted", path).as_int();
   if (const JsonValue* scale = root.find("loss_scale")) {  // of f16 alone
     state.loss_scale = {.scale = member(*scale, "scale", path).as_double(),
-                        .good_steps = member(*scale, "good_steps", path).as_int(),
-                        .skipped = member(*scale, "skipped", path).as_int(),
-                        .in_a_row = member(*scale, "in_a_row", path).as_int()};
+                        .good_steps = member(*scale, "good_steps", path).as_int()};
+  }
+  if (const JsonValue* skipped = root.find("skipped_steps")) {  // not in the first files of this format
+    state.skipped = {.total = member(*skipped, "total", path).as_int(),
+                     .in_a_row = member(*skipped, "in_a_row", path).as_int()};
   }
   state.seconds = member(root, "seconds", path).as_double();
   return info;
@@ -157,21 +163,28 @@ void add_with_prefix(NamedTensors& to, const NamedTensors& from, const std::stri
   for (const auto& [name, tensor] : from) to.emplace_back(prefix + name, tensor);
 }
 
-}  // namespace
-
-void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Module& model, const Optimizer& optimizer,
-                     const Ema* ema) {
-  const NamedTensors weights = model.state();
-  for (const auto& [name, tensor] : weights) {
-    if (!all_finite(tensor))
+void check_finite(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (is_floating(tensor.dtype()) && !all_finite(tensor))
       throw NumericError(format("[checkpoint] {} has a NaN or infinity; nothing was saved", name));
   }
+}
+
+}  // namespace
+
+void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model& model, const Optimizer& optimizer,
+                     const Ema* ema) {
+  const NamedTensors weights = model.state();
   NamedTensors state;
   add_with_prefix(state, optimizer.export_state(), kOptimizer);
   if (ema) add_with_prefix(state, ema->export_state(), kEma);
+  check_finite(weights);
+  check_finite(state);
   const std::string target = folder.begin_checkpoint(info.state.step);
   try {
-    save_safetensors(target + "/model.safetensors", weights, {{"format", "pt"}});
+    std::map<std::string, std::string> metadata = grid_metadata(model.position_tables());
+    metadata.emplace("format", "pt");
+    save_safetensors(target + "/model.safetensors", weights, metadata);
     save_safetensors(target + "/state.safetensors", state);
     write_file_atomically(target + "/state.json", state_text(info));
     folder.finish_checkpoint(info.state.step);

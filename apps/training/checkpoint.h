@@ -10,6 +10,7 @@
 // step, sample), so no generator's state is needed. Read next: checkpoint.cpp, docs/checkpoints.md.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,9 +19,10 @@
 #include "apps/training/config.h"
 #include "apps/training/loss_scale.h"
 #include "apps/training/run_folder.h"
+#include "apps/training/skipped_steps.h"
 #include "data/sampler.h"
 #include "engine/shape.h"
-#include "models/nn/module.h"
+#include "models/model.h"
 #include "models/optim/ema.h"
 #include "models/optim/optimizer.h"
 
@@ -45,8 +47,16 @@ struct Preprocessing {
 // What was measured since the last train row: a row that a resume completes is the row that would have been written.
 struct RunningMeans {
   double loss_sum = 0;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;                 // those whose loss is finite
   std::int64_t correct = 0, counted = 0;  // training samples with plain labels
+
+  void add(double loss, std::int64_t correct_ones, std::int64_t of) {
+    if (!std::isfinite(loss)) return;
+    loss_sum += loss;
+    ++steps;
+    correct += correct_ones;
+    counted += of;
+  }
 };
 
 struct TrainingState {
@@ -57,6 +67,7 @@ struct TrainingState {
   std::optional<double> best_top1;  // percent, on the validation split
   std::int64_t best_step = 0;
   RunningMeans since_row;
+  SkippedSteps skipped;
   LossScale loss_scale;  // of f16
   double seconds = 0;    // wall time of training so far, over all resumes
 };
@@ -71,9 +82,9 @@ struct CheckpointInfo {
 };
 
 // Writes the checkpoint of state.step into the run folder and makes it the latest one. `ema` may be null. Throws
-// IoError (disk full: says so; older checkpoints and links stay as they were) and NumericError where a weight is not
-// finite: a checkpoint never holds a NaN.
-void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Module& model, const Optimizer& optimizer,
+// IoError (disk full: says so; older checkpoints and links stay as they were) and NumericError where a weight, moment
+// or average is not finite: a checkpoint never holds a NaN.
+void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model& model, const Optimizer& optimizer,
                      const Ema* ema);
 
 // The part that is JSON. `checkpoint` is a checkpoint folder. Throws IoError naming the file: missing, damaged, or of a

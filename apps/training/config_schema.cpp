@@ -135,6 +135,8 @@ const std::vector<ConfigKey>& config_keys() {
       number("train.epochs", "null", 0, kAny, "passes over the training samples, which the schedule spans; null: as many as max_steps takes (10 where that is null too)"),
       integer("train.max_steps", "null", 1, "stop after so many optimizer steps, on the same schedule; null: when the epochs are done"),
       number("train.clip_grad", "0", 0, kAny, "largest norm of all gradients together; 0: not clipped"),
+      choice("train.on_divergence", "\"stop\"", "stop skip", "a step whose loss or gradients are not finite: the run stops (exit code 4), or the step's update is left out and counted (skipped_steps)"),
+      integer("train.max_skipped", "10", 1, "with on_divergence skip: so many steps in a row may be left out; at one more the run stops"),
       number("train.label_smoothing", "0", 0, 0.999, ""),
       number("train.ema_decay", "0", 0, 0.9999999, "of an average of the weights beside them; 0: none"),
       choice("train.precision", "\"f32\"", "f32 bf16 f16", "of matrix products and what they take and give; weights, their gradients and the loss stay f32; f16: on a GPU, with a loss scale"),

@@ -1,8 +1,8 @@
 // LossScale: what the loss is multiplied by before a backward in f16, so that small gradients are not lost.
 //
-// Where this stands: below train_step.h; checkpoints keep it. f16 has nothing below 6e-8, and nothing above 65504: a
-// scale that is too large shows as an infinite gradient, and then the step is skipped and the scale halved; after many
-// steps without that it is doubled. It is a power of two, so scaling rounds nothing.
+// Where this stands: below train_step.h, beside skipped_steps.h; checkpoints keep it. f16 has nothing below 6e-8, and
+// nothing above 65504: a scale that is too large shows as an infinite gradient, and then the step is skipped and the
+// scale halved; after many steps without that it is doubled. It is a power of two, so scaling rounds nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,13 @@ struct LossScale {
 
   double scale = kFirst;
   std::int64_t good_steps = 0;  // since the scale last changed
-  std::int64_t skipped = 0;     // of the run
-  std::int64_t in_a_row = 0;    // skipped since the last step that was not
 
   void step_done() {
-    in_a_row = 0;
     if (++good_steps < kStepsToDouble) return;
     scale *= 2;
     good_steps = 0;
   }
   void step_skipped() {
-    ++skipped;
-    ++in_a_row;
     scale /= 2;
     good_steps = 0;
   }

@@ -16,7 +16,7 @@ struct ProgressState {
   double loss = 0;
   double accuracy = 0;  // percent, of the training samples; NaN (with mixed targets it means little): left out
   double lr = 0, grad_norm = 0;
-  std::int64_t skipped = 0;  // steps, in f16; 0: left out
+  std::int64_t skipped = 0;  // steps that were left out; 0: not shown
   double samples_per_s = 0;
   double seconds_left = 0;  // NaN where not known yet
 };

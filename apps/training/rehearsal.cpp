@@ -47,7 +47,7 @@ Rehearsal::Rehearsal(const Config& config, Experiment experiment, int workers)
                    .clip_grad = config.number("train.clip_grad"),
                    .mix = experiment_.mix,
                    .precision = parse_precision(config.text("train.precision"), device())},
-                  &loss_scale_) {
+                  skipped_, &loss_scale_) {
   loader_.start();
 }
 

@@ -45,6 +45,7 @@ class Rehearsal {
   std::int64_t steps_per_epoch_, total_steps_;
   Schedule schedule_;
   SingleProcess single_;
+  SkippedSteps skipped_;
   LossScale loss_scale_;
   TrainStep train_step_;
   std::int64_t done_ = 0;

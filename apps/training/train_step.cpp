@@ -36,6 +36,9 @@ Tensor count_correct(const Tensor& logits, const Tensor& labels) {
   return sum(eq(argmax(logits, 1), labels).to(DType::f32));
 }
 
+// A moment that is infinite stays so, and its parameter never moves again.
+constexpr double kLargestNorm = 1.8e19;
+
 // What steps that one graph can do have in common. The share is among the numbers that kernels were given.
 struct StepKind {
   Shape input, targets;
@@ -65,13 +68,14 @@ std::string capture_obstacle(const Model& model, std::int64_t accumulate) {
 }
 
 TrainStep::TrainStep(const Model& model, Optimizer& optimizer, Ema* ema, Loader& loader, Communicator& communicator,
-                     TrainStepOptions options, LossScale* loss_scale)
+                     TrainStepOptions options, SkippedSteps& skipped, LossScale* loss_scale)
     : model_(model),
       optimizer_(optimizer),
       ema_(ema),
       loader_(loader),
       communicator_(communicator),
       options_(options),
+      skipped_(skipped),
       loss_scale_(options.precision == Precision::f16 ? loss_scale : nullptr),
       device_(model.device()),
       notes_(zeros({2 * options.accumulate + 1}, {.dtype = DType::f64, .device = device_})) {
@@ -102,6 +106,7 @@ TrainStep::Micro TrainStep::load(std::int64_t step, DataPosition begin, std::int
   Micro result{.step = step,
                .position = position,
                .samples = batch->size(),
+               .indices = batch->indices,
                .mixed = options_.mix.enabled(),
                .input = {},
                .targets = {},
@@ -233,9 +238,71 @@ bool TrainStep::learn_by_graph(const Micro& micro, double share) {
   return true;
 }
 
-void TrainStep::diverged(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
-                         const std::vector<Micro>& micros, double share) {
-  std::string where = "every single result is finite: the sum of the gradients is not";
+// --- what is not finite --------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr const char* kRemedies =
+    "lower the learning rate, clip gradients (train.clip_grad) or use a larger attention.scale";
+
+// Polynomials whose values nothing divides are known to be unstable: worth saying first.
+std::string general_remedy(const Model& model) {
+  for (const Attention* layer : model.attention_layers()) {
+    const AttentionConfig& config = layer->config();
+    if (config.phi.power() > 0 && config.divisor == 1) {
+      return format("attention {} is not divided, which is known to diverge: attention.scale=sqrt_n, or {}",
+                    to_string(config.phi), kRemedies);
+    }
+  }
+  return kRemedies;
+}
+
+// "stripe 40, stripe 7", of the samples of (batch, ...) that hold one; "" where none does.
+std::string samples_not_finite(const Tensor& input, const std::vector<std::int64_t>& indices, const Dataset& dataset) {
+  if (!is_floating(input.dtype()) || all_finite(input)) return "";
+  std::string names;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (all_finite(select(input, 0, static_cast<std::int64_t>(i)))) continue;
+    names += (names.empty() ? "" : ", ") + dataset.describe(indices[i]);
+  }
+  return names;
+}
+
+std::string largest_gradient(const Model& model) {
+  std::string largest;
+  double most = -1;
+  for (const auto& [path, parameter] : model.named_parameters()) {
+    const double norm = parameter.grad().defined() ? global_norm({parameter.grad()}) : -1;
+    if (norm > most) {
+      largest = path;
+      most = norm;
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::string divergence(std::int64_t step, const std::string& what, double lr, double grad_norm,
+                       const std::string& where, const std::string& remedy) {
+  return format("[train] diverged at step {}: {}, with lr {:.3g} and gradient norm {:.3g}; first seen: {}; {}", step,
+                what, lr, grad_norm, where, remedy);
+}
+
+TrainStep::Trace TrainStep::trace(const std::vector<Micro>& micros, double share) {
+  for (const auto& [path, tensor] : model_.state()) {
+    if (!all_finite(tensor)) {
+      return {format("the weights: {} holds a NaN or infinity since an earlier update", path),
+              "go on from an earlier checkpoint with a lower learning rate, or clip gradients (train.clip_grad)"};
+    }
+  }
+  std::string samples;
+  for (const Micro& micro : micros) {
+    const std::string names = samples_not_finite(micro.input.get(), micro.indices, loader_.dataset());
+    if (!names.empty()) samples += (samples.empty() ? "" : ", ") + names;
+  }
+  Trace result{"nowhere, every single result is finite; the largest gradient is that of " + largest_gradient(model_),
+               general_remedy(model_)};
   optimizer_.zero_grad();
   captured_.reset();  // its memory is needed
   try {               // the same again, looking at every result
@@ -246,15 +313,43 @@ void TrainStep::diverged(const std::string& what, std::int64_t step, const Sched
       mul(loss_of(logits, micro.targets.get(), micro.mixed), share).backward();
     }
   } catch (const NumericError& error) {
-    where = error.what();
+    result.where = error.what();
   } catch (const OutOfMemoryError& error) {
-    where = std::string("not found: ") + error.what();
+    result.where = std::string("not found: ") + error.what();
   }
   optimizer_.zero_grad();
-  throw NumericError(
-      format("[train] diverged at step {}: {} with lr {:.3g}; first seen: {}; lower the learning rate, clip gradients "
-             "(train.clip_grad) or use a larger attention.scale",
-             step + 1, what, schedule.lr, where));
+  if (!samples.empty()) {
+    result.where += format("; the data themselves hold it: {}", samples);
+    result.remedy = "look at these samples (--check-data)";
+  }
+  return result;
+}
+
+void TrainStep::not_finite(const std::string& what, std::int64_t step, const ScheduleValue& schedule,
+                           const std::vector<Micro>& micros, double share, StepResult& result) {
+  // In f16 an infinite gradient may be the scale's doing, as long as that can still be halved.
+  const bool overflow = loss_scale_ && std::isfinite(result.loss) && !std::isfinite(result.grad_norm);
+  if (overflow) loss_scale_->step_skipped();
+  const bool by_scale = overflow && !loss_scale_->exhausted();
+  const bool in_row = !overflow && skipped_.in_a_row < options_.max_skipped;
+  if (!by_scale && !in_row) {
+    std::string text = what;
+    if (overflow) {
+      text = format("{} steps in a row were skipped, and the loss scale fell below 1: gradients overflow f16",
+                    skipped_.in_a_row + 1);
+    } else if (options_.max_skipped > 0) {
+      text += format(", after {} steps in a row that were skipped (train.max_skipped)", skipped_.in_a_row);
+    }
+    const Trace found = trace(micros, share);
+    const std::string remedy =
+        options_.max_skipped > 0 ? found.remedy : found.remedy + "; train.on_divergence=skip leaves such steps out";
+    throw NumericError(divergence(step + 1, text, schedule.lr, result.grad_norm, found.where, remedy));
+  }
+  ++skipped_.total;
+  ++skipped_.in_a_row;
+  result.skipped = true;
+  if (!std::isfinite(result.loss)) result.correct = result.counted = 0;
+  optimizer_.zero_grad();
 }
 
 // --- the step ------------------------------------------------------------------------------------------------------
@@ -297,32 +392,29 @@ StepResult TrainStep::run(std::int64_t step, DataPosition position, const Schedu
   note(2 * options_.accumulate, sum_squares(gradients));
   profile_mark("gradient norm");
   const std::vector<double> noted = notes_.to_vector<double>();  // here the host waits
-  result.grad_norm = std::sqrt(noted.back()) / scale;
+  result.grad_norm = std::abs(std::sqrt(noted.back()) / scale);  // a NaN has no sign
   double loss_sum = 0;
   for (std::int64_t micro = 0; micro < count; ++micro) {
-    const double loss = noted[static_cast<std::size_t>(2 * micro)];
-    if (!std::isfinite(loss)) diverged(format("the loss is {}", loss), step, schedule, micros, share);
-    loss_sum += loss;
+    loss_sum += noted[static_cast<std::size_t>(2 * micro)];
     result.correct += static_cast<std::int64_t>(noted[static_cast<std::size_t>(2 * micro + 1)]);
   }
   result.loss = communicator_.sum(loss_sum) * mean;
-  if (!std::isfinite(result.grad_norm)) {
-    if (!loss_scale_) {
-      diverged(format("the gradient's norm is {}", result.grad_norm), step, schedule, micros, share);
-    }
-    loss_scale_->step_skipped();
-    if (loss_scale_->exhausted()) {
-      diverged(format("{} steps in a row were skipped, and the loss scale fell below 1: gradients overflow f16 (the "
-                      "norm is {})",
-                      loss_scale_->in_a_row, result.grad_norm),
-               step, schedule, micros, share);
-    }
-    result.skipped = true;
-    optimizer_.zero_grad();
+  if (std::isnan(result.loss)) result.loss = std::abs(result.loss);
+  const double clip = options_.clip_grad > 0 ? clip_factor(result.grad_norm, options_.clip_grad) : 1;
+  std::string fault;
+  if (!std::isfinite(result.loss)) {
+    fault = format("the loss is {}", result.loss);
+  } else if (!std::isfinite(result.grad_norm)) {
+    fault = "the gradients are not finite";
+  } else if (result.grad_norm * clip > kLargestNorm) {
+    fault = "the gradients are too large, their squares overflow f32";
+  }
+  if (!fault.empty()) {
+    not_finite(fault, step, schedule, micros, share, result);
     return result;
   }
+  skipped_.in_a_row = 0;
   if (loss_scale_) loss_scale_->step_done();
-  const double clip = options_.clip_grad > 0 ? clip_factor(result.grad_norm, options_.clip_grad) : 1;
   optimizer_.step(schedule, clip / scale);
   profile_mark("update");
   optimizer_.zero_grad();

@@ -11,7 +11,6 @@
 #include "engine/file.h"
 #include "engine/format.h"
 #include "engine/parallel.h"
-#include "models/weights.h"
 
 namespace polygrad {
 
@@ -48,7 +47,6 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   info.preprocessing = experiment.preprocessing;
   info.data_fingerprint = experiment.data_fingerprint;
   chance = chance_level(*(experiment.val && experiment.val->size() > 0 ? experiment.val : experiment.train));
-  health = Health({.chance = chance, .classes = experiment.model->num_classes(), .overfit = options.overfit});
 
   experiment.model->to(device);
   if (experiment.average) experiment.average->to(device);
@@ -65,6 +63,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   step_options = {.seed = seed,
                   .accumulate = config.integer("train.accumulate"),
                   .clip_grad = config.number("train.clip_grad"),
+                  .max_skipped = config.text("train.on_divergence") == "skip" ? config.integer("train.max_skipped") : 0,
                   .mix = experiment.mix,
                   .precision = precision,
                   .capture = wants_capture(config, *experiment.model),
@@ -72,6 +71,11 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
   steps_per_epoch = optimizer_steps(loader->batches_per_epoch(), step_options.accumulate);
   total = run_length(config, steps_per_epoch).steps;
   schedule = build_schedule(config, steps_per_epoch);
+  health = Health({.chance = chance,
+                   .classes = experiment.model->num_classes(),
+                   .overfit = options.overfit,
+                   .total_steps = total,
+                   .warmup_steps = schedule->config().warmup_steps});
   load();
   synchronize(device);  // another thread may run, or read model()
 }
@@ -85,10 +89,11 @@ void Trainer::Run::load() {
       lr_change = format("; the learning rate at step {} goes from {:.6g} to {:.6g}", old.state.step, old_lr, new_lr);
     check_same_run(old, config, info.data_fingerprint, options.allow_change, lr_change);
     load_checkpoint(*checkpoint, old, *experiment.model, *optimizer, ema.get());
+    check_finite_weights(*experiment.model, *checkpoint);
     info.state = old.state;
     info.state.batches_per_epoch = loader->batches_per_epoch();
   } else if (!options.init.empty()) {
-    load_weights(*experiment.model, options.init);
+    init_report = init_weights(*experiment.model, options.init, options.init_options);
     if (ema) ema->import_state(experiment.model->state(), 0);
   }
 }
@@ -140,6 +145,7 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
     row.add("best_top1", info.state.best_top1.value_or(std::nan("")))
         .add("seconds", seconds())
         .add("why", error.what());
+    if (may_skip()) row.add("skipped_steps", info.state.skipped.total);
     log.write(row);
     throw;
   }
@@ -147,7 +153,7 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
 
 void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   TrainStep train_step(*experiment.model, *optimizer, ema.get(), *loader, communicator, step_options,
-                       &info.state.loss_scale);
+                       info.state.skipped, &info.state.loss_scale);
   loader->start(info.state.position);
   clock.waited = loader->wait_seconds();
   clock.first_step = info.state.step;
@@ -156,23 +162,19 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   while (info.state.step < total && !full_marks && !stop.stop_requested()) {
     const ScheduleValue value = schedule->at(info.state.step);
     const StepResult step = train_step.run(info.state.step, info.state.position, value);
+    last_lr = value.lr;
+    last_grad_norm = step.grad_norm;
     ++info.state.step;
     info.state.position = step.next;
     if (ema) info.state.ema_updates = ema->updates();
-    RunningMeans& means = info.state.since_row;
-    means.loss_sum += step.loss;
-    ++means.steps;
-    means.correct += step.correct;
-    means.counted += step.counted;
+    info.state.since_row.add(step.loss, step.correct, step.counted);
     clock.samples += step.samples;
     if (!step.not_captured.empty()) {
       say("warning    steps go on kernel by kernel, they could not be captured: " + step.not_captured);
     }
-    if (step.skipped && info.state.loss_scale.skipped == 1) {
-      say(format(
-          "note       step {} was skipped, its gradients overflow f16: the loss scale goes to {:g}; metrics.jsonl "
-          "counts such steps",
-          info.state.step, info.state.loss_scale.scale));
+    if (step.skipped) report_skipped(step);
+    if (info.state.step == 1 && options.init.empty()) {
+      for (const std::string& warning : health.after_first_step(step.loss)) say(warning);
     }
     show_progress(step, value.lr);
     if (trainer.on_step) {
@@ -197,7 +199,12 @@ void Trainer::Run::save(bool best) {
   log.sync();
   CheckpointInfo saved = info;
   saved.state.seconds = seconds();
-  save_checkpoint(*folder, saved, *experiment.model, *optimizer, ema.get());
+  try {
+    save_checkpoint(*folder, saved, *experiment.model, *optimizer, ema.get());
+  } catch (const NumericError& error) {  // the update of the last step overflowed
+    throw NumericError(divergence(info.state.step, "the weights or moments after it can't be saved", last_lr,
+                                  last_grad_norm, error.what(), "lower the learning rate"));
+  }
   if (best) folder->link_best(info.state.step);
   folder->prune(config.integer("train.keep_last"));
 }

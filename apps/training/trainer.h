@@ -23,6 +23,7 @@
 #include "apps/training/communicator.h"
 #include "apps/training/evaluate.h"
 #include "apps/training/experiment.h"
+#include "apps/training/init_weights.h"
 #include "apps/training/metrics_log.h"
 #include "apps/training/progress.h"
 #include "apps/training/run_folder.h"
@@ -60,7 +61,8 @@ struct TrainerOptions {
   // or a run folder, which the run goes on in (`out` is then that folder or empty).
   std::string resume = {};
   std::vector<std::string> allow_change = {};  // configuration keys that may differ from the checkpoint's
-  std::string init = {};                       // weights (safetensors) to start a new run from
+  std::string init = {};                       // weights to start a new run from: a file, a checkpoint or a run folder
+  InitOptions init_options = {};
   // --overfit: validate on the training samples, leave the test samples alone, end as soon as all are right.
   bool overfit = false;
   std::function<void(std::string_view)> report = {};  // lines for people; empty: silent

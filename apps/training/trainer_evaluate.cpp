@@ -33,7 +33,7 @@ bool Trainer::Run::evaluate_now(const Trainer& trainer) {
   log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
   say(format("epoch {:6.2f}  step {:6}  val loss {:.4f}  top-1 {:.2f} % (chance {:.2f}){}", eval.epoch, eval.step,
              eval.result.loss, eval.result.top1, chance, eval.best ? "  best" : ""));
-  for (const std::string& warning : health.after_evaluation(eval.step, eval.result, last_loss)) say(warning);
+  for (const std::string& warning : health.after_evaluation(eval.step, eval.result, last_row)) say(warning);
   if (trainer.on_eval) trainer.on_eval(eval);
   return eval.best;
 }
@@ -95,10 +95,11 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   MetricsRow row("end");
   row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));
   row.add("seconds", result.seconds);
-  if (precision == Precision::f16) {
-    row.add("skipped_steps", info.state.loss_scale.skipped);
-    say(format("f16        {} of {} steps were skipped, the loss scale is {:g}", info.state.loss_scale.skipped,
-               result.step, info.state.loss_scale.scale));
+  if (may_skip()) {
+    row.add("skipped_steps", info.state.skipped.total);
+    const std::string scale =
+        precision == Precision::f16 ? format("; the loss scale is {:g}", info.state.loss_scale.scale) : "";
+    say(format("skipped    {} of {} steps{}", info.state.skipped.total, result.step, scale));
   }
   if (const std::int64_t bad = loader->bad_samples(); bad > 0) {
     row.add("bad_images", bad);

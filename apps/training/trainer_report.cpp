@@ -43,6 +43,7 @@ void Trainer::Run::report_start() {
   log.write(row);
   say(format("model      {} with {} parameters, {} classes", config.text("model.name"),
              experiment.model->parameter_count(), experiment.model->num_classes()));
+  if (!init_report.empty()) say("weights    " + init_report);
   say(attention_report(*experiment.model));
   say(describe(optimizer->groups()));
   say(format("data       {} training, {} validation, {} test {}", experiment.train->size(),
@@ -94,13 +95,14 @@ void Trainer::Run::write_train_row(const StepResult& step, double lr) {
   RunningMeans& means = info.state.since_row;
   MetricsRow row("train");
   row.add("step", info.state.step).add("epoch", epoch_at(info.state.position));
-  last_loss = means.loss_sum / static_cast<double>(means.steps);
-  row.add("loss", last_loss).add("lr", lr).add("grad_norm", step.grad_norm);
-  if (means.counted > 0)
-    row.add("top1", 100.0 * static_cast<double>(means.correct) / static_cast<double>(means.counted));
-  if (precision == Precision::f16) {
-    row.add("loss_scale", info.state.loss_scale.scale).add("skipped_steps", info.state.loss_scale.skipped);
+  last_row = {.loss = means.loss_sum / static_cast<double>(means.steps), .counted = means.counted};
+  row.add("loss", last_row.loss).add("lr", lr).add("grad_norm", step.grad_norm);
+  if (means.counted > 0) {
+    last_row.top1 = 100.0 * static_cast<double>(means.correct) / static_cast<double>(means.counted);
+    row.add("top1", last_row.top1);
   }
+  if (precision == Precision::f16) row.add("loss_scale", info.state.loss_scale.scale);
+  if (may_skip()) row.add("skipped_steps", info.state.skipped.total);
   row.add("samples_per_s", static_cast<double>(clock.samples) / elapsed);
   row.add("data_wait", std::min(1.0, (waited - clock.waited) / elapsed));
   log.write(row);
@@ -108,6 +110,15 @@ void Trainer::Run::write_train_row(const StepResult& step, double lr) {
   clock.row = time;
   clock.samples = 0;
   clock.waited = waited;
+}
+
+void Trainer::Run::report_skipped(const StepResult& step) {
+  if (info.state.skipped.total != 1) return;  // metrics.jsonl counts them
+  const bool overflow = precision == Precision::f16 && std::isfinite(step.loss);
+  const std::string what =
+      overflow ? format("its gradients overflow f16: the loss scale goes to {:g}", info.state.loss_scale.scale)
+               : format("loss {:.4g}, gradient norm {:.4g} (train.on_divergence=skip)", step.loss, step.grad_norm);
+  say(format("note       step {} was skipped, {}; metrics.jsonl counts such steps", info.state.step, what));
 }
 
 void Trainer::Run::show_progress(const StepResult& step, double lr) {
@@ -123,7 +134,7 @@ void Trainer::Run::show_progress(const StepResult& step, double lr) {
                                     : std::nan(""),
        .lr = lr,
        .grad_norm = step.grad_norm,
-       .skipped = info.state.loss_scale.skipped,
+       .skipped = info.state.skipped.total,
        .samples_per_s = static_cast<double>(clock.samples) / std::max(time - clock.row, 1e-9),
        .seconds_left = static_cast<double>(total - info.state.step) * (time - clock.started) /
                        static_cast<double>(info.state.step - clock.first_step)},

@@ -53,6 +53,8 @@ struct Trainer::Run {
   void report_start();
   void loop(const Trainer& trainer, const std::stop_token& stop);
   void write_train_row(const StepResult& step, double lr);
+  void report_skipped(const StepResult& step);
+  bool may_skip() const { return precision == Precision::f16 || step_options.max_skipped > 0; }
   void show_progress(const StepResult& step, double lr);
   bool evaluate_now(const Trainer& trainer);  // whether it is the best so far
   void probe_now();
@@ -79,10 +81,12 @@ struct Trainer::Run {
   }
 
   Clock clock;
-  std::string lr_change;  // what an allowed change of the configuration does to the learning rate, for people
+  std::string init_report;  // what was loaded into a new run's model, for people
+  std::string lr_change;    // what an allowed change of the configuration does to the learning rate, for people
   bool full_marks = false, ran = false;
-  double last_loss = 0;  // of the last train row
-  double chance = 0;     // percent: the most frequent class of what is validated on
+  double last_lr = 0, last_grad_norm = 0;  // of the last step
+  TrainingRow last_row;
+  double chance = 0;  // percent: the most frequent class of what is validated on
   Health health;
   TrainStepOptions step_options;
   Device device;
