@@ -32,6 +32,7 @@ namespace polygrad {
 namespace {
 
 struct Flags {
+  std::string command;  // as it was typed
   std::string config, data, out, resume, init, init_grid, eval, checkpoint, contact_sheet, sweep, device,
       log_level = "warning";
   std::vector<std::string> set, allow_change, predict, plot;
@@ -292,6 +293,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
   options.init_options.allow_other_head = flags.allow_other_head;
   if (!flags.init_grid.empty()) options.init_options.grid = parse_grid(flags.init_grid);
   options.overfit = flags.overfit > 0;
+  options.command = flags.command;
   options.progress = make_progress(flags.quiet);
   if (!flags.quiet) options.report = say;
   const SignalWatcher signals;  // before the first thread of the pool
@@ -356,6 +358,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
 int run_train_program(const TrainProgram& program, int argc, char** argv) {
   CLI::App app(program.about, program.name);
   Flags flags;
+  for (int i = 0; i < argc; ++i) flags.command += (i == 0 ? "" : " ") + std::string(argv[i]);
   if (program.has_tasks) add_lra_flags(app, flags.lra);
   add_flags(app, flags);
   ExitCode code = ExitCode::done;

@@ -65,6 +65,7 @@ struct TrainerOptions {
   InitOptions init_options = {};
   // --overfit: validate on the training samples, leave the test samples alone, end as soon as all are right.
   bool overfit = false;
+  std::string command = {};                           // that started the program, for the start report; "": not said
   std::function<void(std::string_view)> report = {};  // lines for people; empty: silent
   Progress progress = {};
   Communicator* communicator = nullptr;  // null: a single process

@@ -2,9 +2,11 @@
 #include <cmath>
 
 #include "apps/training/device.h"
+#include "apps/training/host.h"
 #include "apps/training/trainer_run.h"
 #include "engine/format.h"
 #include "engine/parallel.h"
+#include "engine/version.h"
 #include "models/summary.h"
 #include "ops/gemm_provider.h"
 
@@ -25,6 +27,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 void Trainer::Run::report_start() {
+  const HostInfo host = host_info();
+  const std::int64_t step_samples = config.integer("train.batch_size") * step_options.accumulate * communicator.world();
   MetricsRow row("start");
   row.add("step", info.state.step)
       .add("params", experiment.model->parameter_count())
@@ -39,8 +43,22 @@ void Trainer::Run::report_start() {
       .add("val_samples", experiment.val ? experiment.val->size() : 0)
       .add("test_samples", experiment.test ? experiment.test->size() : 0)
       .add("total_steps", total)
-      .add("batch_size", config.integer("train.batch_size") * step_options.accumulate * communicator.world());
+      .add("batch_size", step_samples)
+      .add("accumulate", step_options.accumulate)
+      .add("lr", config.number("optimizer.lr"))
+      .add("version", version())
+      .add("git", git_id())
+      .add("compiler", compiler_text())
+      .add("host", host.name)
+      .add("cpu", host.cpu)
+      .add("memory_mib", host.memory_bytes >> 20)
+      .add("time", utc_time())
+      .add("settings", changed_settings(config));
+  if (!options.command.empty()) row.add("command", options.command);
   log.write(row);
+  say(format("polygrad   {} ({}), {}; {} on {}", version(), git_id(), compiler_text(), utc_time(), host.name));
+  if (!options.command.empty()) say("command    " + options.command);
+  if (const std::string settings = changed_settings(config); !settings.empty()) say("settings   " + settings);
   say(format("model      {} with {} parameters, {} classes", config.text("model.name"),
              experiment.model->parameter_count(), experiment.model->num_classes()));
   if (!init_report.empty()) say("weights    " + init_report);
@@ -66,14 +84,17 @@ void Trainer::Run::report_start() {
                          : obstacle.empty()   ? std::string("kernel by kernel (train.capture=off)")
                                               : "kernel by kernel: " + obstacle));
   } else {
-    say(format("machine    cpu, {} threads, products by {} in {}", num_threads(), to_string(gemm_provider()),
-               to_string(precision)));
+    say(format("machine    cpu ({}, {} MiB), {} threads, products by {} in {}", host.cpu, host.memory_bytes >> 20,
+               num_threads(), to_string(gemm_provider()), to_string(precision)));
   }
+  const ScheduleConfig& plan = schedule->config();
+  const std::string warmup =
+      plan.warmup_steps > 0 ? format(" after {} steps of warm-up from {:.3g}", plan.warmup_steps, plan.warmup_lr) : "";
   say(
-      format("schedule   {} steps ({} an epoch) of {} x {} samples, lr {:.3g} by {}; chance level: loss {:.4f}, top-1 "
-             "{:.2f} %",
-             total, steps_per_epoch, step_options.accumulate, config.integer("train.batch_size"),
-             config.number("optimizer.lr"), config.text("schedule.name"),
+      format("schedule   {} steps ({} an epoch) of {} samples ({} x {}), lr {:.3g} by {}{}; chance level: loss {:.4f}, "
+             "top-1 {:.2f} %",
+             total, steps_per_epoch, step_samples, step_options.accumulate, config.integer("train.batch_size"),
+             config.number("optimizer.lr"), config.text("schedule.name"), warmup,
              std::log(static_cast<double>(experiment.model->num_classes())), chance));
   if (!lr_change.empty()) say("changed    " + lr_change.substr(2));
   if (folder) {
