@@ -19,10 +19,11 @@ double uniform_loss(const HealthOptions& options) { return std::log(static_cast<
 
 }  // namespace
 
-std::vector<std::string> Health::after_first_step(double loss) const {
-  constexpr double kTolerance = 0.15;
+std::vector<std::string> Health::after_first_step(double loss, std::int64_t samples) const {
+  // Fresh scores make the losses of samples differ by about 0.3; three deviations of their mean are allowed for.
   const double expected = uniform_loss(options_);
-  if (options_.classes < 2 || !std::isfinite(loss) || std::abs(loss - expected) <= kTolerance * expected) return {};
+  const double tolerance = 0.1 * expected + 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(samples, 1)));
+  if (options_.classes < 2 || !std::isfinite(loss) || std::abs(loss - expected) <= tolerance) return {};
   const char* cause = loss > expected
                           ? "scores that are too large (attention.scale, pixels that are not normalised: data.mean, "
                             "data.stddev), or labels that are not 0 ... classes - 1"

@@ -34,8 +34,9 @@ class Health {
   Health() = default;
   explicit Health(HealthOptions options) : options_(options) {}
 
-  // `loss` is of the first step of a model with fresh parameters: nothing was learned before it.
-  std::vector<std::string> after_first_step(double loss) const;
+  // `loss` is the mean over `samples` of the first step of a model with fresh parameters: nothing was learned before
+  // it.
+  std::vector<std::string> after_first_step(double loss, std::int64_t samples) const;
   // `result` is of the validation samples after `step` steps.
   std::vector<std::string> after_evaluation(std::int64_t step, const EvalResult& result, const TrainingRow& training);
 

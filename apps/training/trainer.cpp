@@ -174,7 +174,7 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
     }
     if (step.skipped) report_skipped(step);
     if (info.state.step == 1 && options.init.empty()) {
-      for (const std::string& warning : health.after_first_step(step.loss)) say(warning);
+      for (const std::string& warning : health.after_first_step(step.loss, step.samples)) say(warning);
     }
     show_progress(step, value.lr);
     if (trainer.on_step) {

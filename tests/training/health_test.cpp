@@ -133,18 +133,21 @@ TEST_CASE("each warning is given once") {
 }
 
 TEST_CASE("the first loss of a fresh model is ln K, give or take") {
-  const auto warns = [](std::int64_t classes, double loss) {
-    const std::vector<std::string> warnings = Health({.classes = classes}).after_first_step(loss);
+  const auto warns = [](std::int64_t classes, double loss, std::int64_t samples = 10000) {
+    const std::vector<std::string> warnings = Health({.classes = classes}).after_first_step(loss, samples);
     return warnings.empty() ? std::string() : warnings[0];
   };
   CHECK(warns(10, 2.3026).empty());
-  CHECK(warns(10, 2.3026 * 1.14).empty());
-  CHECK(warns(10, 2.3026 * 0.86).empty());
-  CHECK(warns(10, 2.3026 * 1.16).find("should have 2.3026: scores that are too large") != std::string::npos);
-  CHECK(warns(10, 2.3026 * 0.84).find("a batch of few classes") != std::string::npos);
+  CHECK(warns(10, 2.3026 * 1.1).empty());
+  CHECK(warns(10, 2.3026 * 0.9).empty());
+  CHECK(warns(10, 2.3026 * 1.11).find("should have 2.3026: scores that are too large") != std::string::npos);
+  CHECK(warns(10, 2.3026 * 0.89).find("a batch of few classes") != std::string::npos);
   CHECK(warns(200, 5.2983).empty());
   CHECK(warns(200, 2.3026).find("a fresh model of 200 classes should have 5.2983") != std::string::npos);
-  CHECK(warns(2, 0.70).empty());
+  CHECK(warns(2, 0.72).empty());
   CHECK(warns(1, 0.0).empty());
+  // Few samples tell little.
+  CHECK(warns(10, 2.3026 * 1.15, 16).empty());
+  CHECK_FALSE(warns(10, 2.3026 * 1.3, 16).empty());
   CHECK(warns(10, kNan).empty());  // that is a divergence
 }
