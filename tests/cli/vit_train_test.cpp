@@ -1,8 +1,7 @@
-// vit_train as its users meet it: exit codes, texts, files, signals, kills, a full disk.
+// vit_train as its users meet it: exit codes, texts, files, a full disk. Kills are in kills.py.
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <random>
 #include <thread>
 
 #include "apps/training/metrics_log.h"
@@ -232,39 +231,6 @@ TEST_CASE(
   const std::string predictions = read_bytes(folder / "eval1/predictions.csv");
   CHECK(std::count(predictions.begin(), predictions.end(), '\n') == 61);
   CHECK(predictions.rfind("path,label,predicted,probability\n", 0) == 0);
-}
-
-TEST_CASE("killed at random moments and resumed, a run ends with the bytes of an uninterrupted one") {
-  NEEDS_FASHION_MNIST
-  const TemporaryFolder folder;
-  const Arguments more = {
-      "--set", "train.max_steps=30",  "--set", "train.accumulate=2",  "--set", "train.checkpoint_every_steps=1",
-      "--set", "train.ema_decay=0.9", "--set", "model.drop_path=0.1", "--set", "augment.mixup=0.8"};
-  REQUIRE(train(small(folder / "whole", more)).code == 0);
-  Arguments resumed = more;
-  resumed.insert(resumed.end(), {"--resume", "auto"});
-  std::mt19937 random(7);
-  int kills = 0;
-  const std::string cut = folder / "cut";
-  for (; kills < 5; ++kills) {
-    Process process("vit_train", small(cut, resumed));
-    if (!wait_for_steps(process, cut, rows_of(cut, "train").size() + 1 + random() % 4)) break;
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));
-    process.signal(SIGKILL);
-    CHECK(process.wait().code == 137);
-  }
-  CHECK(kills >= 3);
-  REQUIRE(train(small(cut, resumed)).code == 0);
-  for (const char* file : {"model.safetensors", "state.safetensors"}) {
-    CHECK(read_bytes(folder / ("whole/checkpoints/latest/" + std::string(file))) ==
-          read_bytes(cut + "/checkpoints/latest/" + file));
-  }
-  std::vector<std::int64_t> steps;
-  for (const MetricsRow& row : rows_of(cut, "train")) steps.push_back(row.step());
-  std::vector<std::int64_t> expected(30);
-  for (std::size_t i = 0; i < 30; ++i) expected[i] = static_cast<std::int64_t>(i) + 1;
-  CHECK(steps == expected);
-  CHECK(rows_of(cut, "start").back().step() >= 5);
 }
 
 TEST_CASE("SIGINT and SIGTERM finish the step and save; a closed stdout ends nothing") {
