@@ -197,6 +197,25 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
   return content;
 }
 
+void for_each_piece(const std::string& path, const std::function<void(std::string_view)>& use) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw_read_error(path, errno);
+  const DescriptorCloser closer{descriptor};
+  std::string piece(std::size_t{1} << 20, '\0');
+  while (true) {
+    std::size_t filled = 0;  // whole pieces, however little a read gives
+    while (filled < piece.size()) {
+      const ssize_t count = ::read(descriptor, piece.data() + filled, piece.size() - filled);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) throw_read_error(path, errno);
+      if (count == 0) break;
+      filled += static_cast<std::size_t>(count);
+    }
+    if (filled > 0) use(std::string_view(piece).substr(0, filled));
+    if (filled < piece.size()) return;
+  }
+}
+
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int error = descriptor < 0 ? errno : 0;

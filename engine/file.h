@@ -32,6 +32,8 @@ void write_file_atomically(const std::string& path, std::string_view content);
 int remove_stale_temporaries(const std::string& folder);
 // Throws IoError where it can't be opened or is larger than max_bytes.
 std::string read_file(const std::string& path, std::size_t max_bytes = std::size_t{1} << 30);
+// The same a piece at a time (of at most a MiB), for files of any size.
+void for_each_piece(const std::string& path, const std::function<void(std::string_view)>& use);
 // Makes a file's folder entry durable.
 void sync_folder(const std::string& folder);
 

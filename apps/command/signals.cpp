@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -16,8 +17,11 @@ namespace polygrad {
 
 namespace {
 
+constexpr std::chrono::milliseconds kOnePress{250};
+
 struct Watch {
   std::stop_source source;
+  std::atomic<bool> can_stop{false};  // somebody has the token
   std::atomic<int> caught{0};
   std::atomic<bool> ending{false};
   std::thread thread;
@@ -25,8 +29,12 @@ struct Watch {
   struct sigaction old_pipe = {};
 
   void wait_for_signals() {
+    std::chrono::steady_clock::time_point first;
     for (int number = 0; sigwait(&awaited, &number) == 0 && !ending;) {
-      if (caught != 0) _exit(128 + number);
+      const auto now = std::chrono::steady_clock::now();
+      if (!can_stop || (caught != 0 && now - first > kOnePress)) _exit(128 + number);
+      if (caught != 0) continue;
+      first = now;
       caught = number;
       source.request_stop();
     }
@@ -59,7 +67,10 @@ SignalWatcher::~SignalWatcher() {
   watch.reset();
 }
 
-std::stop_token SignalWatcher::token() const { return watch->source.get_token(); }
+std::stop_token SignalWatcher::token() const {
+  watch->can_stop = true;
+  return watch->source.get_token();
+}
 
 int SignalWatcher::signal() const { return watch->caught; }
 

@@ -1,7 +1,9 @@
 // SignalWatcher: SIGINT and SIGTERM as a std::stop_token. Program code: the library itself never touches handlers.
 //
-// The first signal asks the trainer to finish its step and save; the second leaves at once with 128 + signal (a save
-// that is under way is not harmed: checkpoints appear by a rename). SIGPIPE is ignored, so a closed stdout ends no run.
+// Until there is something to save, a signal leaves at once with 128 + signal. From then on the first one asks the
+// trainer to finish its step and save; the second leaves at once (a save that is under way is not harmed: checkpoints
+// appear by a rename). What follows the first within a quarter of a second counts with it: timeout and job schedulers
+// signal a process and its group, and keys bounce. SIGPIPE is ignored, so a closed stdout ends no run.
 #pragma once
 
 #include <stop_token>
@@ -17,6 +19,7 @@ class SignalWatcher {
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 
+  // From now on the first signal requests a stop of this token.
   std::stop_token token() const;
   // The signal that was caught, 0 where none was.
   int signal() const;

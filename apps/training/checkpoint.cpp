@@ -3,6 +3,7 @@
 #include <map>
 
 #include "apps/training/json_text.h"
+#include "data/dataset.h"
 #include "engine/error.h"
 #include "engine/file.h"
 #include "engine/format.h"
@@ -17,6 +18,21 @@ namespace {
 constexpr std::int64_t kFormat = 1;
 constexpr const char* kOptimizer = "optimizer.";
 constexpr const char* kEma = "ema.";
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kStateFile = "state.safetensors";
+constexpr std::size_t kMaxStateBytes = std::size_t{1} << 28;
+
+// What a file of tensors holds, in few characters: state.json keeps it, so that a damaged file, or one of another step
+// or run, is told from its own.
+std::string file_hash(const std::string& path) {
+  std::uint64_t hash = 0;
+  for_each_piece(path, [&](std::string_view piece) { hash = content_hash(piece.data(), piece.size(), hash); });
+  return hex(hash);
+}
+
+// The hash of all that stands before it in state.json, as its last key.
+constexpr const char* kSeal = ",\n  \"hash\": \"";
+std::string seal(std::string_view text) { return kSeal + hex(content_hash(text.data(), text.size())) + "\"\n}\n"; }
 
 JsonValue numbers(const std::vector<double>& values) {
   std::vector<JsonValue> items;
@@ -30,7 +46,8 @@ JsonValue texts(const std::vector<std::string>& values) {
   return JsonValue::list(std::move(items));
 }
 
-std::string state_text(const CheckpointInfo& info) {
+// `folder` holds the files of tensors.
+std::string state_text(const CheckpointInfo& info, const std::string& folder) {
   const TrainingState& state = info.state;
   JsonValue since = JsonValue::object();
   since.set("loss_sum", JsonValue::real(state.since_row.loss_sum));
@@ -62,6 +79,7 @@ std::string state_text(const CheckpointInfo& info) {
   root.set("ema_updates", JsonValue::integer(state.ema_updates));
   root.set("best_top1", state.best_top1 ? JsonValue::real(*state.best_top1) : JsonValue());
   root.set("best_step", JsonValue::integer(state.best_step));
+  if (state.pending != Pending::none) root.set("pending", JsonValue::text(to_string(state.pending)));
   root.set("since_row", std::move(since));
   if (info.config.text("train.precision") == "f16") {
     JsonValue scale = JsonValue::object();
@@ -78,13 +96,26 @@ std::string state_text(const CheckpointInfo& info) {
   root.set("preprocessing", std::move(preprocessing));
   root.set("classes", texts(info.class_names));
   root.set("config", info.config.as_json());
-  return root.dump_pretty() + "\n";
+  JsonValue files = JsonValue::object();
+  for (const char* file : {kWeightsFile, kStateFile})
+    files.set(file, JsonValue::text(file_hash(format("{}/{}", folder, file))));
+  root.set("files", std::move(files));
+  std::string text = root.dump_pretty();
+  text.resize(text.rfind("\n}"));
+  return text + seal(text);
 }
 
 const JsonValue& member(const JsonValue& object, const char* key, const std::string& path) {
   const JsonValue* found = object.find(key);
   if (!found) throw IoError(format("[checkpoint] {}: no \"{}\"; the file is damaged", path, key));
   return *found;
+}
+
+Pending parse_pending(const std::string& word) {
+  for (const Pending pending : {Pending::evaluation, Pending::probe}) {
+    if (to_string(pending) == word) return pending;
+  }
+  throw ValueError(format("pending: unknown word {}", word));
 }
 
 // data.dev was a boolean without meaning before there were tasks of the Long Range Arena.
@@ -96,13 +127,25 @@ Config parse_config(JsonValue document, const std::string& name) {
   return Config::from_text(document.dump(), name);
 }
 
-CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
+// Format 1 is the first and so far the only one.
+void check_format(const JsonValue& root, const std::string& path) {
   const std::int64_t found = member(root, "format", path).as_int();
-  if (found != kFormat) {
-    throw IoError(
-        format("[checkpoint] {}: format {}, written by polygrad {}; this is polygrad {}, which reads format {}", path,
-               found, member(root, "polygrad", path).as_text(), version(), kFormat));
-  }
+  if (found == kFormat) return;
+  const JsonValue* writer = root.find("polygrad");
+  throw IoError(format("[checkpoint] {}: format {}, {}; this is polygrad {}, which reads format {}", path, found,
+                       found > kFormat ? format("made by a newer polygrad ({})", writer ? writer->as_text() : "?")
+                                       : std::string("which no polygrad ever wrote: the file is damaged"),
+                       version(), kFormat));
+}
+
+// Throws IoError where state.json is not as it was written. The first files of this format had no seal.
+void check_seal(std::string_view text, const std::string& path) {
+  const std::size_t at = text.rfind(kSeal);
+  if (at != std::string_view::npos && text.substr(at) != seal(text.substr(0, at)))
+    throw IoError(format("[checkpoint] {} is damaged: its hash is that of another content", path));
+}
+
+CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   CheckpointInfo info;
   info.config = parse_config(member(root, "config", path), member(root, "name", path).as_text());
   for (const JsonValue& name : member(root, "classes", path).items()) info.class_names.push_back(name.as_text());
@@ -133,6 +176,7 @@ CheckpointInfo parse_state(const JsonValue& root, const std::string& path) {
   const JsonValue& best = member(root, "best_top1", path);
   if (!best.is_null()) state.best_top1 = best.as_double();
   state.best_step = member(root, "best_step", path).as_int();
+  if (const JsonValue* pending = root.find("pending")) state.pending = parse_pending(pending->as_text());
   const JsonValue& since = member(root, "since_row", path);
   state.since_row.loss_sum = member(since, "loss_sum", path).as_double();
   state.since_row.steps = member(since, "steps", path).as_int();
@@ -163,6 +207,42 @@ void add_with_prefix(NamedTensors& to, const NamedTensors& from, const std::stri
   for (const auto& [name, tensor] : from) to.emplace_back(prefix + name, tensor);
 }
 
+// state.json as JSON, found to be whole and of this format. ConfigError and ValueError: it is neither.
+JsonValue read_state(const std::string& path) {
+  const std::string text = read_file(path, kMaxStateBytes);
+  JsonValue root = parse_json(text, path);
+  check_format(root, path);
+  check_seal(text, path);
+  return root;
+}
+
+template <class Read>
+auto reading_state(const std::string& path, Read read) {
+  try {
+    return read(read_state(path));
+  } catch (const ConfigError& error) {  // not JSON, or a configuration this version does not know
+    throw IoError(format("[checkpoint] {} is damaged, or of another version: {}", path, error.what()));
+  } catch (const ValueError& error) {
+    throw IoError(format("[checkpoint] {} is damaged: {}", path, error.what()));
+  }
+}
+
+// Throws IoError where one of its files is not the one that was saved with the others.
+void check_files(const std::string& checkpoint, std::initializer_list<const char*> names) {
+  const std::string path = checkpoint + "/state.json";
+  reading_state(path, [&](const JsonValue& root) {
+    const JsonValue* files = root.find("files");
+    if (files == nullptr) return;  // not in the first files of this format
+    for (const char* name : names) {
+      if (file_hash(format("{}/{}", checkpoint, name)) == member(*files, name, path).as_text()) continue;
+      throw IoError(
+          format("[checkpoint] {}/{} is damaged, or of another checkpoint: state.json tells of another content; "
+                 "--resume can go on from an older checkpoint",
+                 checkpoint, name));
+    }
+  });
+}
+
 void check_finite(const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (is_floating(tensor.dtype()) && !all_finite(tensor))
@@ -171,6 +251,10 @@ void check_finite(const NamedTensors& tensors) {
 }
 
 }  // namespace
+
+std::string to_string(Pending pending) {
+  return pending == Pending::evaluation ? "evaluation" : pending == Pending::probe ? "probe" : "none";
+}
 
 void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model& model, const Optimizer& optimizer,
                      const Ema* ema) {
@@ -186,7 +270,7 @@ void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model&
     metadata.emplace("format", "pt");
     save_safetensors(target + "/model.safetensors", weights, metadata);
     save_safetensors(target + "/state.safetensors", state);
-    write_file_atomically(target + "/state.json", state_text(info));
+    write_file_atomically(target + "/state.json", state_text(info, target));
     folder.finish_checkpoint(info.state.step);
   } catch (...) {
     folder.abandon_checkpoint(info.state.step);
@@ -196,16 +280,17 @@ void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model&
 
 CheckpointInfo read_checkpoint_info(const std::string& checkpoint) {
   const std::string path = checkpoint + "/state.json";
-  try {
-    return parse_state(read_json_file(path), path);
-  } catch (const ConfigError& error) {  // not JSON, or a configuration this version does not know
-    throw IoError(format("[checkpoint] {} is damaged, or of another version: {}", path, error.what()));
-  } catch (const ValueError& error) {
-    throw IoError(format("[checkpoint] {} is damaged: {}", path, error.what()));
+  CheckpointInfo info = reading_state(path, [&](const JsonValue& root) { return parse_state(root, path); });
+  const std::int64_t named = checkpoint_step(checkpoint);
+  if (named >= 0 && named != info.state.step) {
+    throw IoError(format("[checkpoint] {} is of step {}, as its folder is not: files were moved or the folder renamed",
+                         path, info.state.step));
   }
+  return info;
 }
 
 void load_checkpoint_weights(const std::string& checkpoint, const std::string& weights, Module& model) {
+  check_files(checkpoint, {weights == "raw" ? kWeightsFile : kStateFile});
   if (weights == "raw") {
     load_weights(model, checkpoint + "/model.safetensors");
     return;
@@ -221,6 +306,7 @@ void load_checkpoint_weights(const std::string& checkpoint, const std::string& w
 
 void load_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, Module& model, Optimizer& optimizer,
                      Ema* ema) {
+  check_files(checkpoint, {kWeightsFile, kStateFile});
   const NamedTensors state = load_safetensors(checkpoint + "/state.safetensors");
   const NamedTensors average = with_prefix(state, kEma);
   if (average.empty() == (ema != nullptr)) {

@@ -59,6 +59,14 @@ struct RunningMeans {
   }
 };
 
+// What a stop cut off behind the step, to be done first when the run goes on.
+enum class Pending : std::uint8_t {
+  none,
+  probe,
+  evaluation  // and the probe
+};
+std::string to_string(Pending pending);
+
 struct TrainingState {
   std::int64_t step = 0;               // optimizer steps done
   DataPosition position;               // the next batch
@@ -66,6 +74,7 @@ struct TrainingState {
   std::int64_t ema_updates = 0;
   std::optional<double> best_top1;  // percent, on the validation split
   std::int64_t best_step = 0;
+  Pending pending = Pending::none;
   RunningMeans since_row;
   SkippedSteps skipped;
   LossScale loss_scale;  // of f16
@@ -87,15 +96,16 @@ struct CheckpointInfo {
 void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model& model, const Optimizer& optimizer,
                      const Ema* ema);
 
-// The part that is JSON. `checkpoint` is a checkpoint folder. Throws IoError naming the file: missing, damaged, or of a
-// newer format.
+// The part that is JSON. `checkpoint` is a checkpoint folder. Throws IoError naming the file: missing, damaged, of a
+// newer format, or of another step than the folder's name says.
 CheckpointInfo read_checkpoint_info(const std::string& checkpoint);
 
-// Weights alone: `weights` is "raw" or "ema" (ConfigError where the checkpoint has no average).
+// Weights alone: `weights` is "raw" or "ema" (ConfigError where the checkpoint has no average). IoError where the file
+// is not the one that was saved with state.json.
 void load_checkpoint_weights(const std::string& checkpoint, const std::string& weights, Module& model);
 
-// Everything that is tensors, for going on; `ema` is null exactly where the run has none. All files are read and
-// checked before anything changes hands.
+// Everything that is tensors, for going on; `ema` is null exactly where the run has none. All files are checked to be
+// of one save before anything changes hands (IoError).
 void load_checkpoint(const std::string& checkpoint, const CheckpointInfo& info, Module& model, Optimizer& optimizer,
                      Ema* ema);
 

@@ -105,6 +105,7 @@ EvalResult evaluate(const Model& model, std::shared_ptr<const Dataset> dataset, 
   double loss = 0;
   std::int64_t first = 0, fifth = 0;
   for (Travelling next(loader, device); next.batch;) {
+    if (options.stop.stop_requested()) return {.stopped = true};
     const std::optional<Batch> batch = std::move(next.batch);
     const Tensor input = next.input.get();
     const Tensor scores = input.defined() ? model.forward(input).to(DType::f32) : Tensor();

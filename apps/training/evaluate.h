@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct EvalResult {
   double top5 = 0;           // percent; NaN with at most 5 classes
   std::int64_t count = 0;    // every sample once, whatever the batch size
   std::int64_t skipped = 0;  // pictures that could not be used, where options.bad_sample drops them
+  bool stopped = false;      // options.stop cut it off: the numbers above are not to be used
 };
 
 struct Prediction {
@@ -38,6 +40,7 @@ struct EvalOptions {
   bool drop_last = false;  // of an incomplete last batch, where there is a whole one
   Precision precision = Precision::f32;
   BadSample bad_sample = BadSample::stop;  // or drop: a picture that can't be used is counted as skipped
+  std::stop_token stop = {};               // asked between batches
 };
 
 // How an image becomes the model's input wherever nothing is random: evaluation, prediction, probes.

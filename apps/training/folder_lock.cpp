@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,6 +55,12 @@ FolderLock::FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(
 FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   return *this;
+}
+
+bool FolderLock::is_of(const std::string& folder) const {
+  struct stat own = {}, there = {};
+  return ::fstat(descriptor_, &own) == 0 && ::stat(folder.c_str(), &there) == 0 && own.st_ino == there.st_ino &&
+         own.st_dev == there.st_dev;
 }
 
 bool is_locked(const std::string& folder) {

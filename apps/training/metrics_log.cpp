@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <iterator>
@@ -139,19 +140,24 @@ double MetricsRow::number(std::string_view key) const {
   return value != nullptr && value->is_number() ? value->as_double() : std::numeric_limits<double>::quiet_NaN();
 }
 
-MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step) {
+MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step,
+                       const std::vector<std::string>& redone) {
   jsonl_.path = folder + "/metrics.jsonl";
   csv_.path = folder + "/metrics.csv";
   norms_.path = folder + "/norms.csv";
 
   std::string jsonl, csv = csv_header(), norms = kNormsHeader;
   if (resumed_step) {
+    const auto is_redone = [&](const std::string& event) {
+      return std::find(redone.begin(), redone.end(), event) != redone.end();
+    };
     for (const MetricsRow& row : parse_rows(read_or_empty(jsonl_.path), jsonl_.path)) {
       if (row.step() > *resumed_step || is_test_result(row)) continue;
+      if (row.step() == *resumed_step && is_redone(row.event())) continue;
       jsonl += row.json().dump() + "\n";
       if (row.event() != "norms") csv += csv_line(row);
     }
-    norms = kept_norms(read_or_empty(norms_.path), *resumed_step);
+    norms = kept_norms(read_or_empty(norms_.path), is_redone("norms") ? *resumed_step - 1 : *resumed_step);
   }
   try {
     for (auto [file, content] : {std::pair(&jsonl_, &jsonl), std::pair(&csv_, &csv), std::pair(&norms_, &norms)}) {

@@ -49,8 +49,10 @@ class MetricsLog {
  public:
   MetricsLog() = default;  // writes nowhere
   // Opens the three files of `folder`. `resumed_step` empty: the files begin anew. Else a cut or damaged line is
-  // dropped, and so is each row of a later step; then rows are appended. Throws IoError.
-  MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step);
+  // dropped, and so is each row of a later step, and those of the step itself whose event is in `redone`: they will be
+  // written again. Then rows are appended. Throws IoError.
+  MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step,
+             const std::vector<std::string>& redone = {});
   ~MetricsLog();
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&& other) noexcept;

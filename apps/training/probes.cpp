@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/autograd.h"
 #include "ops/attention.h"
@@ -19,9 +20,13 @@ struct LayerSums {
   std::vector<HeadNorms> heads;
 };
 
+struct Stopped {};  // ends a forward pass
+
 class NormObserver : public AttentionObserver {
  public:
+  explicit NormObserver(std::stop_token stop) : stop_(std::move(stop)) {}
   void observe(const AttentionCall& call) override {
+    if (stop_.stop_requested()) throw Stopped();
     const AttentionNorms norms = attention_norms(call.x, call.q, call.k, call.params, call.masks);
     const std::int64_t samples = norms.a.size(0), heads = norms.a.size(1);
     const auto layer = static_cast<std::size_t>(call.layer.config().layer);
@@ -42,19 +47,24 @@ class NormObserver : public AttentionObserver {
     }
   }
   std::vector<LayerSums> layers;
+
+ private:
+  std::stop_token stop_;
 };
 
 }  // namespace
 
-std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input) {
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input, const std::stop_token& stop) {
   const NoGradGuard no_grad;
-  NormObserver observer;
+  NormObserver observer(stop);
   const Tensor there = input.to(model.device());
-  {
+  try {
     const AttentionObserverGuard guard(observer);
     for (std::int64_t begin = 0; begin < input.size(0); begin += kSamplesAtOnce) {
       model.forward(slice(there, 0, begin, std::min(begin + kSamplesAtOnce, input.size(0))));
     }
+  } catch (const Stopped&) {
+    return {};
   }
   std::vector<LayerNorms> result;
   for (std::size_t i = 0; i < observer.layers.size(); ++i) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <vector>
 
 #include "apps/training/metrics_log.h"
@@ -19,8 +20,8 @@ struct LayerNorms {
 };
 
 // Runs `input` (a batch as a model takes it, preprocessed as for evaluation) through the model, a few at a time, and
-// measures every attention layer.
-std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input);
+// measures every attention layer. A stop is heeded between layers: nothing is returned then.
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input, const std::stop_token& stop = {});
 
 // The row of metrics.jsonl for one layer: means over the heads, and the smallest and largest head's ‖P‖.
 MetricsRow norms_row(const LayerNorms& norms, std::int64_t step, double epoch);

@@ -1,6 +1,6 @@
 // The file system's side of a run. What must hold at any instant, also when the process is killed there: each folder
-// named step-NNNNNN is complete, and `latest` and `best` point at complete ones (or, for the moment between two system
-// calls of a replacement, at one that the scan of newest_checkpoint does without).
+// named step-NNNNNN is complete, and `latest` and `best` point at complete ones. (Where a file system can't exchange
+// two names, a checkpoint that replaces one of its own step is missing for the moment between two system calls.)
 #include "apps/training/run_folder.h"
 
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -50,15 +51,27 @@ bool is_checkpoint(const fs::path& folder) {
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
-std::vector<std::int64_t> steps_in(const fs::path& checkpoints) {
+// Of the folders with a checkpoint's name, ascending; a damaged one may lack files.
+std::vector<std::int64_t> named_steps_in(const fs::path& checkpoints) {
   std::vector<std::int64_t> steps;
   std::error_code error;
   for (fs::directory_iterator it(checkpoints, error), end; !error && it != end; it.increment(error)) {
     const std::int64_t step = step_of(it->path().filename().string());
-    if (step >= 0 && !it->is_symlink() && is_checkpoint(it->path())) steps.push_back(step);
+    if (step >= 0 && !it->is_symlink()) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
+}
+
+// An older checkpoint is nobody's silent choice.
+[[noreturn]] void fail_incomplete(const fs::path& folder) {
+  std::string missing;
+  std::error_code error;
+  for (const char* file : kCheckpointFiles) {
+    if (!fs::is_regular_file(folder / file, error)) missing += (missing.empty() ? "" : ", ") + std::string(file);
+  }
+  throw IoError(format("[checkpoint] {} is damaged: it has no {}; --resume can go on from an older checkpoint",
+                       folder.string(), missing));
 }
 
 // Under another name first, so that a kill in the middle leaves no half-empty folder with a checkpoint's name.
@@ -139,9 +152,13 @@ std::string RunFolder::checkpoint_path(std::int64_t step) const {
 std::string RunFolder::begin_checkpoint(std::int64_t step) {
   const fs::path checkpoints = fs::path(path_) / kCheckpoints;
   const fs::path temporary = checkpoints / (kTemporaryPrefix + step_name(step));
+  if (!lock_.is_of(path_)) {
+    throw IoError(
+        format("[run folder] {} is not there any more: it was moved or removed while the run went on", path_));
+  }
   remove_temporaries(checkpoints);
   std::error_code error;
-  fs::create_directories(temporary, error);
+  fs::create_directory(temporary, error);
   if (error) fail("make the folder", temporary, error);
   return temporary.string();
 }
@@ -153,10 +170,19 @@ void RunFolder::finish_checkpoint(std::int64_t step) {
   for (const char* file : kCheckpointFiles) sync_file(temporary / file);
   sync_folder(temporary.string());
   std::error_code error;
-  if (fs::exists(target, error)) remove_checkpoint(target);  // the same step, written anew
-  fs::rename(temporary, target, error);
-  if (error) fail("name the checkpoint", target, error);
-  sync_folder(checkpoints.string());
+  if (fs::exists(target, error)) {  // the same step, written anew
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+      sync_folder(checkpoints.string());
+      fs::remove_all(temporary, error);  // the old one; what can't be removed goes at the next begin
+    } else {
+      remove_checkpoint(target);
+    }
+  }
+  if (!is_checkpoint(target)) {
+    fs::rename(temporary, target, error);
+    if (error) fail("name the checkpoint", target, error);
+    sync_folder(checkpoints.string());
+  }
   switch_link(checkpoints, "latest", step_name(step));
 }
 
@@ -183,21 +209,26 @@ void RunFolder::prune(std::int64_t keep_last) {
   }
 }
 
-void RunFolder::discard_after(std::int64_t step) {
+bool RunFolder::discard_after(std::int64_t step) {
   const fs::path checkpoints = fs::path(path_) / kCheckpoints;
-  std::vector<std::int64_t> kept;
-  for (const std::int64_t its_step : checkpoint_steps()) {
-    if (its_step <= step) kept.push_back(its_step);
-  }
+  std::vector<std::int64_t> later = named_steps_in(checkpoints);  // also damaged ones
+  std::erase_if(later, [&](std::int64_t its_step) { return its_step <= step; });
+  if (later.empty()) return false;
   std::error_code error;
-  if (best_step().value_or(-1) > step) fs::remove(checkpoints / "best", error);
+  const std::optional<std::int64_t> best = best_step();
+  if (!best || *best > step) fs::remove(checkpoints / "best", error);  // also one that points at a damaged checkpoint
+  std::vector<std::int64_t> kept = checkpoint_steps();
+  std::erase_if(kept, [&](std::int64_t its_step) { return its_step > step; });
   if (!kept.empty()) switch_link(checkpoints, "latest", step_name(kept.back()));
-  for (const std::int64_t its_step : checkpoint_steps()) {
-    if (its_step > step) remove_checkpoint(checkpoint_path(its_step));
-  }
+  for (const std::int64_t its_step : later) remove_checkpoint(checkpoint_path(its_step));
+  return true;
 }
 
-std::vector<std::int64_t> RunFolder::checkpoint_steps() const { return steps_in(fs::path(path_) / kCheckpoints); }
+std::vector<std::int64_t> RunFolder::checkpoint_steps() const {
+  std::vector<std::int64_t> steps = named_steps_in(fs::path(path_) / kCheckpoints);
+  std::erase_if(steps, [&](std::int64_t step) { return !is_checkpoint(checkpoint_path(step)); });
+  return steps;
+}
 
 std::optional<std::int64_t> RunFolder::best_step() const {
   std::error_code error;
@@ -209,9 +240,11 @@ std::optional<std::int64_t> RunFolder::best_step() const {
 }
 
 std::optional<std::string> RunFolder::newest_checkpoint() const {
-  const std::vector<std::int64_t> steps = checkpoint_steps();
+  const std::vector<std::int64_t> steps = named_steps_in(fs::path(path_) / kCheckpoints);
   if (steps.empty()) return std::nullopt;
-  return checkpoint_path(steps.back());
+  std::string newest = checkpoint_path(steps.back());
+  if (!is_checkpoint(newest)) fail_incomplete(newest);
+  return newest;
 }
 
 std::uint64_t RunFolder::free_bytes() const {
@@ -229,6 +262,7 @@ std::string find_checkpoint(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) throw IoError(format("[checkpoint] there is no {}", path));
   if (is_checkpoint(path)) return path;
+  if (!run_folder_of(path).empty() && checkpoint_step(path) >= 0) fail_incomplete(path);
   if (const auto newest = RunFolder(path).newest_checkpoint()) return *newest;
   throw IoError(
       format("[checkpoint] {} is no checkpoint, and no run folder with one; expected a folder with {}, {} and "

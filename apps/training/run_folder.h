@@ -40,11 +40,13 @@ class RunFolder {
   void link_best(std::int64_t step);
   // Keeps the newest `keep_last` checkpoints (at least one), and the one `best` points at.
   void prune(std::int64_t keep_last);
-  // Removes checkpoints of later steps: a run that goes on from an earlier one takes another way from there.
-  void discard_after(std::int64_t step);
+  // Removes checkpoints of later steps, damaged ones too: a run that goes on from an earlier one takes another way from
+  // there. Returns whether there were any.
+  bool discard_after(std::int64_t step);
 
   std::vector<std::int64_t> checkpoint_steps() const;  // complete ones, ascending
   std::optional<std::int64_t> best_step() const;
+  // Nothing where there is none. Throws IoError where the newest has lost one of its files.
   std::optional<std::string> newest_checkpoint() const;
 
   // Bytes free on the file system that holds the folder (or will hold it).

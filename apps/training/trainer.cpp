@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/file.h"
 #include "engine/format.h"
+#include "engine/log.h"
 #include "engine/parallel.h"
 
 namespace polygrad {
@@ -105,11 +106,10 @@ void Trainer::Run::open_files() {
   folder.emplace(options.out);
   folder->open();
   if (checkpoint) {
-    const std::vector<std::int64_t> steps = folder->checkpoint_steps();
-    if (!steps.empty() && steps.back() > info.state.step) {
-      say(format("going back to step {}: later checkpoints and rows are removed", info.state.step));
-      folder->discard_after(info.state.step);
+    if (folder->discard_after(info.state.step)) {
+      say(format("going back to step {}: later checkpoints and rows were removed", info.state.step));
     }
+    const std::vector<std::int64_t> steps = folder->checkpoint_steps();
     const bool has_best = std::find(steps.begin(), steps.end(), info.state.best_step) != steps.end();
     if (info.state.best_top1 && !has_best) {
       // Going back to before a best that a later one has replaced: the next evaluation is the best again.
@@ -118,7 +118,11 @@ void Trainer::Run::open_files() {
       folder->link_best(info.state.best_step);  // a kill between saving the best checkpoint and switching the link
     }
   }
-  log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt);
+  const Pending pending = info.state.pending;
+  std::vector<std::string> redone;
+  if (pending != Pending::none) redone.push_back("norms");
+  if (pending == Pending::evaluation) redone.push_back("eval");
+  log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt, redone);
   write_file_atomically(folder->file("config.json"), config.json());
 }
 
@@ -133,10 +137,11 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
   if (std::optional<TrainResult> earlier = earlier_result()) return *earlier;
   open_files();
   clock = Clock();
+  TrainResult result;
   try {
     report_start();
     loop(trainer, stop);
-    return finish(trainer, info.state.step >= total || full_marks);
+    result = finish(trainer, stop, info.state.pending == Pending::none && (info.state.step >= total || full_marks));
   } catch (const std::exception& error) {
     options.progress.finish();
     const bool diverged = dynamic_cast<const NumericError*>(&error) != nullptr;
@@ -149,6 +154,8 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
     log.write(row);
     throw;
   }
+  complain(result);
+  return result;
 }
 
 void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
@@ -157,8 +164,9 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   loader->start(info.state.position);
   clock.waited = loader->wait_seconds();
   clock.first_step = info.state.step;
-  if (info.state.step == 0) probe_now();
+  if (info.state.step == 0 && config.flag("probe.norms")) probe_now(stop);
   bool saved = checkpoint.has_value();
+  if (info.state.pending != Pending::none) saved = close_step(trainer, stop, info.state.pending);
   while (info.state.step < total && !full_marks && !stop.stop_requested()) {
     const ScheduleValue value = schedule->at(info.state.step);
     const StepResult step = train_step.run(info.state.step, info.state.position, value);
@@ -183,30 +191,78 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
     const bool last = info.state.step == total;
     if (every("train.log_every_steps", steps_per_epoch) || last) write_train_row(step, value.lr);
     const double trained = monotonic_seconds();
-    bool best = false;
-    if (every("train.eval_every_steps", steps_per_epoch) || last) best = evaluate_now(trainer);
-    if (config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last)) probe_now();
-    saved = every("train.checkpoint_every_steps", steps_per_epoch) || last || best;
-    if (saved) save(best);
+    saved = close_step(trainer, stop, due_now());
     clock.row += monotonic_seconds() - trained;  // samples_per_s is of training alone
   }
   options.progress.finish();
-  if (!saved && info.state.step > 0) save(false);
+  if (saved || info.state.step == 0) return;
+  if (failed_step != info.state.step && save(false)) return;
+  const bool none = folder->checkpoint_steps().empty();
+  throw IoError(format("[train] the last checkpoint, of step {}, could not be saved: {}; --resume auto goes on from {}",
+                       info.state.step, save_trouble, none ? "the start" : "the newest one that is there"));
 }
 
-void Trainer::Run::save(bool best) {
-  if (!folder) return;
-  log.sync();
-  CheckpointInfo saved = info;
-  saved.state.seconds = seconds();
+// What the configuration wants done behind this step.
+Pending Trainer::Run::due_now() const {
+  const bool last = info.state.step == total;
+  if (every("train.eval_every_steps", steps_per_epoch) || last) return Pending::evaluation;
+  const bool probes = config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last);
+  return probes ? Pending::probe : Pending::none;
+}
+
+// Evaluation, probe and checkpoint behind a step. A stop cuts them off: what is left stands in the checkpoint, and the
+// resume begins with it, so that its rows are those of a run that was never stopped. Returns whether the step is saved.
+bool Trainer::Run::close_step(const Trainer& trainer, const std::stop_token& stop, Pending due) {
+  const bool last = info.state.step == total;
+  const std::optional<double> best_before = info.state.best_top1;
+  const std::int64_t best_step_before = info.state.best_step;
+  bool best = false;
+  info.state.pending = due;
+  if (info.state.pending == Pending::evaluation) {
+    if (const std::optional<bool> evaluated = evaluate_now(trainer, stop)) {
+      best = *evaluated;
+      const bool probes = config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last);
+      info.state.pending = probes ? Pending::probe : Pending::none;
+    }
+  }
+  if (info.state.pending == Pending::probe && probe_now(stop)) info.state.pending = Pending::none;
+  const bool cut = info.state.pending != Pending::none;
+  if (!every("train.checkpoint_every_steps", steps_per_epoch) && !last && !best && !cut) return false;
+  if (save(best)) return true;
+  if (best) {  // the best is one that can be loaded
+    info.state.best_top1 = best_before;
+    info.state.best_step = best_step_before;
+  }
+  return false;
+}
+
+// A save that fails ends nothing: it is said, and the next one is tried when it is due. False where there is no
+// checkpoint of this step.
+bool Trainer::Run::save(bool best) {
+  if (!folder) return true;
+  bool saved = false;
   try {
-    save_checkpoint(*folder, saved, *experiment.model, *optimizer, ema.get());
+    log.sync();
+    CheckpointInfo now = info;
+    now.state.seconds = seconds();
+    save_checkpoint(*folder, now, *experiment.model, *optimizer, ema.get());
+    saved = true;
+    if (best) folder->link_best(info.state.step);
+    folder->prune(config.integer("train.keep_last"));
   } catch (const NumericError& error) {  // the update of the last step overflowed
     throw NumericError(divergence(info.state.step, "the weights or moments after it can't be saved", last_lr,
                                   last_grad_norm, error.what(), "lower the learning rate"));
+  } catch (const IoError& error) {
+    ++failed_saves;
+    if (!saved) failed_step = info.state.step;
+    save_trouble = error.what();
+    options.progress.finish();
+    log_message(LogLevel::error, format("[train] the checkpoint of step {} {}: {}", info.state.step,
+                                        saved ? "is saved, but what follows a save is not done"
+                                              : "could not be saved, the next is tried when it is due",
+                                        save_trouble));
   }
-  if (best) folder->link_best(info.state.step);
-  folder->prune(config.integer("train.keep_last"));
+  return saved;
 }
 
 // --- the public face -----------------------------------------------------------------------------------------------

@@ -7,22 +7,24 @@
 
 namespace polygrad {
 
-EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part) const {
+EvalResult Trainer::Run::measure(std::shared_ptr<const Dataset> part, const std::stop_token& stop) const {
   const bool average = config.text("eval.weights") == "ema" && experiment.average;
   return evaluate(average ? *experiment.average : *experiment.model, std::move(part), experiment.preprocessing,
                   {.batch_size = config.integer("train.batch_size"),
                    .workers = static_cast<int>(config.integer("data.workers")),
                    .drop_last = config.flag("eval.drop_last"),
                    .precision = precision,
-                   .bad_sample = bad_sample_in_evaluation(config)});
+                   .bad_sample = bad_sample_in_evaluation(config),
+                   .stop = stop});
 }
 
-bool Trainer::Run::evaluate_now(const Trainer& trainer) {
+std::optional<bool> Trainer::Run::evaluate_now(const Trainer& trainer, const std::stop_token& stop) {
   if (!experiment.val || experiment.val->size() == 0) return false;
   EvalInfo eval{.split = "val",
                 .step = info.state.step,
                 .epoch = epoch_at(info.state.position),
-                .result = measure(experiment.val)};
+                .result = measure(experiment.val, stop)};
+  if (eval.result.stopped) return std::nullopt;
   // A loss that is not finite never wins, and a tie keeps the earlier one.
   eval.best = std::isfinite(eval.result.loss) && (!info.state.best_top1 || eval.result.top1 > *info.state.best_top1);
   if (eval.best) {
@@ -38,8 +40,7 @@ bool Trainer::Run::evaluate_now(const Trainer& trainer) {
   return eval.best;
 }
 
-void Trainer::Run::probe_now() {
-  if (!config.flag("probe.norms")) return;
+bool Trainer::Run::probe_now(const std::stop_token& stop) {
   if (!probe_input.defined()) {  // the same training images at every probe, prepared as for evaluation
     Loader images(experiment.train,
                   {.sampler = {.batch_size = std::min(config.integer("probe.samples"), experiment.train->size()),
@@ -49,15 +50,17 @@ void Trainer::Run::probe_now() {
     probe_input = images.next()->input();
   }
   const double epoch = epoch_at(info.state.position);
-  for (const LayerNorms& layer : probe_norms(*experiment.model, probe_input)) {
+  const std::vector<LayerNorms> layers = probe_norms(*experiment.model, probe_input, stop);
+  for (const LayerNorms& layer : layers) {
     log.write_norms(info.state.step, epoch, layer.layer, layer.heads);
     log.write(norms_row(layer, info.state.step, epoch));
   }
+  return !layers.empty() || !stop.stop_requested();
 }
 
 // --- the end -------------------------------------------------------------------------------------------------------
 
-TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
+TrainResult Trainer::Run::finish(const Trainer& trainer, const std::stop_token& stop, bool done) {
   TrainResult result{.status = done ? "done" : "stopped",
                      .step = info.state.step,
                      .best_top1 = info.state.best_top1,
@@ -66,10 +69,12 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
                      .test = {}};
   if (done && experiment.test && experiment.test->size() > 0) {
     if (config.flag("eval.test_last") && folder && info.state.best_top1 && info.state.best_step != info.state.step) {
-      const EvalResult last = measure(experiment.test);  // before the best weights are loaded
-      log.write(eval_row("test", info.state.step, epoch_at(info.state.position), last).add("weights", "last"));
-      say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the last weights (step {})", last.loss,
-                 last.top1, last.count, info.state.step));
+      const EvalResult last = measure(experiment.test, stop);  // before the best weights are loaded
+      if (!last.stopped) {
+        log.write(eval_row("test", info.state.step, epoch_at(info.state.position), last).add("weights", "last"));
+        say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the last weights (step {})", last.loss,
+                   last.top1, last.count, info.state.step));
+      }
     }
     // The one look at the test images: with the weights that validation chose.
     const bool best = folder && info.state.best_top1;
@@ -83,12 +88,16 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
     const EvalInfo eval{.split = "test",
                         .step = step,
                         .epoch = static_cast<double>(step) / static_cast<double>(steps_per_epoch),
-                        .result = measure(experiment.test)};
-    result.test = eval.result;
-    log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
-    say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the {} weights (step {})", eval.result.loss,
-               eval.result.top1, eval.result.count, best ? "best" : "last", step));
-    if (trainer.on_eval) trainer.on_eval(eval);
+                        .result = measure(experiment.test, stop)};
+    if (eval.result.stopped) {
+      result.status = "stopped";  // the resume looks at the test samples
+    } else {
+      result.test = eval.result;
+      log.write(eval_row(eval.split, eval.step, eval.epoch, eval.result));
+      say(format("test: loss {:.4f}  top-1 {:.2f} % of {} samples, with the {} weights (step {})", eval.result.loss,
+                 eval.result.top1, eval.result.count, best ? "best" : "last", step));
+      if (trainer.on_eval) trainer.on_eval(eval);
+    }
   }
   synchronize(device);  // another thread may read model()
   result.seconds = seconds();
@@ -107,9 +116,20 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, bool done) {
   }
   log.write(row);
   log.sync();
-  if (!log.trouble().empty())
-    throw IoError("[train] the run is done and saved, but not all rows could be written: " + log.trouble());
   return result;
+}
+
+// A run that came to its end with something lost on the way is no success: the program says so, and so does its exit
+// code.
+void Trainer::Run::complain(const TrainResult& result) const {
+  if (!log.trouble().empty()) {
+    throw IoError(
+        format("[train] the run is {} and saved, but not all rows could be written: {}", result.status, log.trouble()));
+  }
+  if (failed_saves > 0 && result.status == "done") {
+    throw IoError(format("[train] the run is done and its last checkpoint is saved, but {} before it could not be: {}",
+                         failed_saves, save_trouble));
+  }
 }
 
 // Of a run that was finished before: its result as logged.

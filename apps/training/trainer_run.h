@@ -56,12 +56,16 @@ struct Trainer::Run {
   void report_skipped(const StepResult& step);
   bool may_skip() const { return precision == Precision::f16 || step_options.max_skipped > 0; }
   void show_progress(const StepResult& step, double lr);
-  bool evaluate_now(const Trainer& trainer);  // whether it is the best so far
-  void probe_now();
-  void save(bool best);
-  TrainResult finish(const Trainer& trainer, bool done);
+  bool close_step(const Trainer& trainer, const std::stop_token& stop, Pending due);
+  Pending due_now() const;
+  // Whether it is the best so far; nothing where a stop cut it off.
+  std::optional<bool> evaluate_now(const Trainer& trainer, const std::stop_token& stop);
+  bool probe_now(const std::stop_token& stop);  // false where a stop cut it off
+  bool save(bool best);
+  void complain(const TrainResult& result) const;
+  TrainResult finish(const Trainer& trainer, const std::stop_token& stop, bool done);
   std::optional<TrainResult> earlier_result() const;
-  EvalResult measure(std::shared_ptr<const Dataset> part) const;
+  EvalResult measure(std::shared_ptr<const Dataset> part, const std::stop_token& stop) const;
 
   void say(const std::string& line) {
     if (options.progress.active()) {
@@ -84,6 +88,8 @@ struct Trainer::Run {
   std::string init_report;  // what was loaded into a new run's model, for people
   std::string lr_change;    // what an allowed change of the configuration does to the learning rate, for people
   bool full_marks = false, ran = false;
+  std::int64_t failed_saves = 0, failed_step = -1;
+  std::string save_trouble;                // of the last one that failed
   double last_lr = 0, last_grad_norm = 0;  // of the last step
   TrainingRow last_row;
   double chance = 0;  // percent: the most frequent class of what is validated on

@@ -131,7 +131,6 @@ TEST_CASE("what a killed run left half done is removed, and never taken for a ch
     save(run, 1);
     fill(run.begin_checkpoint(2), "unfinished");
   }
-  fs::create_directories(folder / "a/checkpoints/step-000003");  // not ours: without its files
   CHECK(find_checkpoint(folder / "a") == folder / "a/checkpoints/step-000001");
   RunFolder run(folder / "a");
   CHECK(run.checkpoint_steps() == std::vector<std::int64_t>{1});
@@ -141,19 +140,53 @@ TEST_CASE("what a killed run left half done is removed, and never taken for a ch
   CHECK(*run.newest_checkpoint() == folder / "a/checkpoints/step-000001");  // the link is not needed
 }
 
+TEST_CASE("a newest checkpoint that has lost a file is an error, and no older one silently takes its place") {
+  const TemporaryFolder folder;
+  RunFolder run(folder / "a");
+  run.open();
+  save(run, 1);
+  save(run, 2);
+  fs::remove(folder / "a/checkpoints/step-000002/state.safetensors");
+  for (const std::string& path :
+       {folder / "a", folder / "a/checkpoints/step-000002", folder / "a/checkpoints/latest"}) {
+    CHECK_THROWS_WITH_AS(find_checkpoint(path), Contains("state.safetensors"), IoError);
+  }
+  CHECK_THROWS_WITH_AS(run.newest_checkpoint(), Contains("step-000002 is damaged: it has no state.safetensors"),
+                       IoError);
+  CHECK(find_checkpoint(folder / "a/checkpoints/step-000001") == folder / "a/checkpoints/step-000001");
+}
+
+TEST_CASE("a folder that was moved or removed while the run goes on is not made anew") {
+  const TemporaryFolder folder;
+  RunFolder run(folder / "a");
+  run.open();
+  save(run, 1);
+  fs::rename(folder / "a", folder / "b");
+  CHECK_THROWS_WITH_AS(run.begin_checkpoint(2), Contains("is not there any more"), IoError);
+  fs::create_directories(folder / "a/checkpoints");  // another one of its name
+  CHECK_THROWS_WITH_AS(run.begin_checkpoint(2), Contains("is not there any more"), IoError);
+  CHECK(entries(folder / "a/checkpoints") == 0);
+  fs::remove_all(folder / "a");
+  fs::rename(folder / "b", folder / "a");
+  save(run, 2);
+  CHECK(run.checkpoint_steps() == std::vector<std::int64_t>{1, 2});
+}
+
 TEST_CASE("going on from an earlier checkpoint discards the later ones") {
   const TemporaryFolder folder;
   RunFolder run(folder / "a");
   run.open();
   for (const std::int64_t step : {10, 20, 30}) save(run, step);
   run.link_best(30);
-  run.discard_after(20);
+  fs::remove(folder / "a/checkpoints/step-000030/state.json");  // a damaged one goes too
+  CHECK(run.discard_after(20));
   CHECK(run.checkpoint_steps() == std::vector<std::int64_t>{10, 20});
+  CHECK_FALSE(fs::exists(folder / "a/checkpoints/step-000030"));
   CHECK(fs::read_symlink(folder / "a/checkpoints/latest") == "step-000020");
   CHECK_FALSE(run.best_step().has_value());
   CHECK_FALSE(fs::is_symlink(folder / "a/checkpoints/best"));
   run.link_best(10);
-  run.discard_after(20);
+  CHECK_FALSE(run.discard_after(20));
   CHECK(*run.best_step() == 10);
 }
 
