@@ -7,6 +7,7 @@
 #include "apps/command/lra_command.h"
 #include "apps/command/profile_command.h"
 #include "apps/command/signals.h"
+#include "apps/command/standard_streams.h"
 #include "apps/command/sweep_command.h"
 #include "apps/command/train_run.h"
 #include "apps/command/version_text.h"
@@ -356,6 +357,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
 }  // namespace
 
 int run_train_program(const TrainProgram& program, int argc, char** argv) {
+  open_standard_streams();
   CLI::App app(program.about, program.name);
   Flags flags;
   for (int i = 0; i < argc; ++i) flags.command += (i == 0 ? "" : " ") + std::string(argv[i]);
@@ -365,6 +367,7 @@ int run_train_program(const TrainProgram& program, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     code = run(flags, program);
+    if (code == ExitCode::done) check_stdout();
   } catch (const CLI::Success& help) {  // --help
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/command/standard_streams.h"
 #include "apps/command/version_text.h"
 #include "apps/inspect/inspect.h"
 #include "apps/training/exit_code.h"
@@ -111,12 +112,15 @@ ExitCode run(const Flags& flags) {
 }  // namespace polygrad
 
 int main(int argc, char** argv) {
+  polygrad::open_standard_streams();
   CLI::App app("Look into weights, checkpoints, models and runs.", "inspect");
   polygrad::Flags flags;
   polygrad::add_flags(app, flags);
   try {
     app.parse(argc, argv);
-    return static_cast<int>(polygrad::run(flags));
+    const polygrad::ExitCode code = polygrad::run(flags);
+    polygrad::check_stdout();
+    return static_cast<int>(code);
   } catch (const CLI::Success& help) {  // --help
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

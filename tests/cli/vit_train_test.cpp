@@ -1,14 +1,12 @@
-// vit_train as its users meet it: exit codes, texts, files, a full disk. Kills are in kills.py.
+// vit_train as its users meet it: exit codes, texts, files. Signals, kills (kills.py), full disks and
+// malformed configurations have files of their own.
 #include <doctest/doctest.h>
-
-#include <chrono>
-#include <thread>
 
 #include "apps/training/metrics_log.h"
 #include "apps/training/run_folder.h"
 #include "data/fashion_mnist.h"
 #include "engine/safetensors.h"
-#include "tests/cli/program.h"
+#include "tests/cli/tiny_run.h"
 #include "tests/support/skip.h"
 
 using namespace polygrad;
@@ -20,8 +18,6 @@ namespace {
   if (!exists(std::string(kFashionMnistRoot) + "/train-images-idx3-ubyte.gz")) {                        \
     return skip("sample data missing: Fashion-MNIST (package dataset-fashion-mnist) is not installed"); \
   }
-
-using Arguments = std::vector<std::string>;
 
 // The preset on a few samples, a step or two a second.
 Arguments small(const std::string& out, const Arguments& more = {}) {
@@ -35,28 +31,6 @@ Arguments small(const std::string& out, const Arguments& more = {}) {
                          "--out",     out};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
-}
-
-Outcome train(const Arguments& arguments) { return run_program("vit_train", arguments); }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<MetricsRow> rows_of(const std::string& folder, const std::string& event) {
-  std::vector<MetricsRow> rows;
-  if (!exists(folder + "/metrics.jsonl")) return rows;
-  for (MetricsRow& row : read_metrics(folder + "/metrics.jsonl")) {
-    if (row.event() == event) rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-// Waits until the run has logged `steps` train rows; false where it ended before.
-bool wait_for_steps(Process& process, const std::string& folder, std::size_t steps) {
-  for (int i = 0; i < 6000 && process.running(); ++i) {
-    if (rows_of(folder, "train").size() >= steps) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 }  // namespace
@@ -233,28 +207,6 @@ TEST_CASE(
   CHECK(predictions.rfind("path,label,predicted,probability\n", 0) == 0);
 }
 
-TEST_CASE("SIGINT and SIGTERM finish the step and save; a closed stdout ends nothing") {
-  NEEDS_FASHION_MNIST
-  for (const auto& [number, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
-    const TemporaryFolder folder;
-    Process process("vit_train",
-                    small(folder / "run", {"--set", "train.max_steps=100000", "--set", "train.epochs=100000"}));
-    REQUIRE(wait_for_steps(process, folder / "run", 2));
-    process.signal(number);
-    CHECK(process.wait().code == code);
-    const std::int64_t step = rows_of(folder / "run", "train").back().step();
-    CHECK(checkpoint_step(folder / "run/checkpoints/latest") == step);
-    CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "stopped");
-  }
-  const TemporaryFolder folder;
-  const std::string command = bin_dir() +
-                              "/vit_train --config fashion_mnist --set train.max_steps=3 --set data.limit_train=100 "
-                              "--set data.limit_val=20 --set probe.norms=false --out " +
-                              (folder / "run") + " 2>&1 | true";
-  CHECK(run_program("/bin/bash", {"-c", command}).code == 0);
-  CHECK(rows_of(folder / "run", "end").back().json().find("status")->as_text() == "done");
-}
-
 TEST_CASE("on a terminal each message stands once, and the line tells how long it will take") {
   NEEDS_FASHION_MNIST
   const TemporaryFolder folder;
@@ -297,31 +249,6 @@ TEST_CASE("a divergence is exit 4 and leaves finite weights") {
   for (const auto& [name, tensor] : load_safetensors(folder / "run/checkpoints/latest/model.safetensors")) {
     CHECK(all_finite(tensor));
   }
-}
-
-TEST_CASE("a disk that fills up is exit 5, and the old checkpoint loads") {
-  NEEDS_FASHION_MNIST
-  const TemporaryFolder folder;
-  const std::string mount = folder / "disk";
-  const std::string script = "mkdir " + mount + " && mount -t tmpfs -o size=16m tmpfs " + mount +
-                             " 2>/dev/null || exit 99\n" + bin_dir() +
-                             "/vit_train --config fashion_mnist --set train.batch_size=16 --set data.limit_train=200 "
-                             "--set data.limit_val=60 --set train.keep_last=10 "
-                             "--set probe.norms=false --set train.max_steps=20 --set train.epochs=20 --set "
-                             "train.checkpoint_every_steps=1 --out " +
-                             mount +
-                             "/run\n"
-                             "code=$?\n" +
-                             bin_dir() + "/inspect " + mount + "/run/checkpoints/latest >/dev/null || exit 98\n" +
-                             bin_dir() + "/vit_train --eval " + mount + "/run/checkpoints/latest --out " +
-                             (folder / "eval") + " || exit 97\nls " + mount + "/run/checkpoints >&2\nexit $code";
-  const Outcome outcome = run_program("/usr/bin/unshare", {"-rm", "/bin/sh", "-c", script});
-  if (outcome.code == 99 || outcome.code == 1)
-    return skip("kernel forbids mounts: no file system can be mounted for this test");
-  CAPTURE(outcome.err);
-  CHECK(outcome.code == 5);
-  CHECK(contains(outcome.error_line(), "space"));
-  CHECK(contains(outcome.out, "\"event\":\"eval\""));
 }
 
 TEST_CASE("--overfit gets there, or says that it did not") {

@@ -4,7 +4,8 @@
 #   find_package   BUILD_DIR is installed, the prefix moved, the application finds it there
 #   static, shared add_subdirectory of engine, ops and models inside the application's own tree
 #   symbols        what our libraries define: nothing of Eigen, stb, {fmt} or JSON under its own name, and no inline
-#                  function compiled for this machine's instruction set that code outside the kernels shares
+#                  function compiled for this machine's instruction set that code outside the kernels shares; and no
+#                  call that changes signal handlers or the locale, or ends the process
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd "$here/../.." && pwd)
@@ -65,6 +66,10 @@ case $case in
     [ "${#libraries[@]}" -ge 1 ] || die "no static libraries in $build"
     ! nm -C --defined-only "${libraries[@]}" 2>/dev/null | grep -E ' [A-Zuvw] (Eigen|stbi|fmt|nlohmann|CLI)(::|_)' | head -n 3 | grep . \
       || die "third-party names in our libraries"
+    # The process is the application's: no library touches its signal handlers, its locale or its end.
+    ! nm -u "${libraries[@]}" 2>/dev/null \
+      | grep -E ' U (__)?(sigaction|signal|sigset|bsd_signal|sysv_signal|pthread_sigmask|sigprocmask|sigwait.*|setlocale|atexit|exit|_exit|quick_exit)$' \
+      | sort | uniq -c | grep . || die "our libraries touch what belongs to the process"
     # A function that the kernels' files and others both emit: the linker keeps one, and it may need AVX-512.
     kernels=$(find "$build/ops/CMakeFiles/polygrad_ops_cpu.dir" -name '*.o')
     # shellcheck disable=SC2086
