@@ -26,7 +26,6 @@ struct Watch {
   std::atomic<bool> ending{false};
   std::thread thread;
   sigset_t awaited, old_mask;
-  struct sigaction old_pipe = {};
 
   void wait_for_signals() {
     std::chrono::steady_clock::time_point first;
@@ -52,9 +51,6 @@ SignalWatcher::SignalWatcher() {
   sigaddset(&watch->awaited, SIGINT);
   sigaddset(&watch->awaited, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &watch->awaited, &watch->old_mask);
-  struct sigaction ignore = {};
-  ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &watch->old_pipe);
   watch->thread = std::thread([] { watch->wait_for_signals(); });
 }
 
@@ -62,7 +58,6 @@ SignalWatcher::~SignalWatcher() {
   watch->ending = true;
   pthread_kill(watch->thread.native_handle(), SIGTERM);  // blocked, awaited: wakes the thread and nothing else
   watch->thread.join();
-  sigaction(SIGPIPE, &watch->old_pipe, nullptr);
   pthread_sigmask(SIG_SETMASK, &watch->old_mask, nullptr);
   watch.reset();
 }

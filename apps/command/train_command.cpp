@@ -357,7 +357,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
 }  // namespace
 
 int run_train_program(const TrainProgram& program, int argc, char** argv) {
-  open_standard_streams();
+  prepare_standard_streams();
   CLI::App app(program.about, program.name);
   Flags flags;
   for (int i = 0; i < argc; ++i) flags.command += (i == 0 ? "" : " ") + std::string(argv[i]);

@@ -112,7 +112,7 @@ ExitCode run(const Flags& flags) {
 }  // namespace polygrad
 
 int main(int argc, char** argv) {
-  polygrad::open_standard_streams();
+  polygrad::prepare_standard_streams();
   CLI::App app("Look into weights, checkpoints, models and runs.", "inspect");
   polygrad::Flags flags;
   polygrad::add_flags(app, flags);

@@ -228,7 +228,8 @@ void MetricsLog::append(File& file, const std::string& line) {
       // half line stands until the next resume, which leaves it out.)
       [[maybe_unused]] const int ignored = ::ftruncate(file.descriptor, file.good_size);
       const std::string trouble = format("{}: {}", file.path, std::generic_category().message(reason));
-      if (trouble != trouble_) log_message(LogLevel::warning, format("rows of {} wait until there is room", trouble));
+      if (trouble_.empty())  // once for all three files
+        log_message(LogLevel::warning, format("[metrics] {}; rows wait in memory until there is room", trouble));
       trouble_ = trouble;
       return;
     }

@@ -257,10 +257,12 @@ bool Trainer::Run::save(bool best) {
     if (!saved) failed_step = info.state.step;
     save_trouble = error.what();
     options.progress.finish();
-    log_message(LogLevel::error, format("[train] the checkpoint of step {} {}: {}", info.state.step,
-                                        saved ? "is saved, but what follows a save is not done"
-                                              : "could not be saved, the next is tried when it is due",
-                                        save_trouble));
+    log_message(LogLevel::error,
+                format("[train] the checkpoint of step {} {}: {}", info.state.step,
+                       saved                      ? "is saved, but what follows a save is not done"
+                       : info.state.step == total ? "could not be saved"
+                                                  : "could not be saved, the next is tried when it is due",
+                       save_trouble));
   }
   return saved;
 }
