@@ -394,3 +394,28 @@ TEST_CASE("without a folder nothing is written, and two runs in two threads are 
   CHECK(results[0] == expected);
   CHECK(results[1] == expected);
 }
+
+TEST_CASE("two runs at once, each with its folder, workers and saves, write what one alone writes") {
+  const Config config = small_config(
+      with(kAllOn, {"train.epochs=2", "data.workers=2", "train.checkpoint_every_steps=1", "probe.norms=true"}));
+  const TemporaryFolder folder;
+  const std::string alone = folder.path() + "/alone", names[2] = {folder.path() + "/a", folder.path() + "/b"};
+  run(config, alone);
+  std::string failures[2];
+  const auto train_in = [&](int i) {
+    try {
+      run(config, names[i], "", 5);
+      run(config, names[i], "auto");
+    } catch (const std::exception& error) {
+      failures[i] = error.what();
+    }
+  };
+  std::thread first(train_in, 0), second(train_in, 1);
+  first.join();
+  second.join();
+  for (const int i : {0, 1}) {
+    CHECK(failures[i].empty());
+    CHECK(files_of(names[i]) == files_of(alone));
+    CHECK(count_train_rows(names[i]) == count_train_rows(alone));
+  }
+}
