@@ -50,6 +50,9 @@ SignalWatcher::SignalWatcher() {
   sigemptyset(&watch->awaited);
   sigaddset(&watch->awaited, SIGINT);
   sigaddset(&watch->awaited, SIGTERM);
+  struct sigaction hang_up = {};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) sigaddset(&watch->awaited, SIGHUP);  // nohup means it
   pthread_sigmask(SIG_BLOCK, &watch->awaited, &watch->old_mask);
   watch->thread = std::thread([] { watch->wait_for_signals(); });
 }

@@ -1,4 +1,5 @@
-// SignalWatcher: SIGINT and SIGTERM as a std::stop_token. Program code: the library itself never touches handlers.
+// SignalWatcher: SIGINT, SIGTERM and SIGHUP as a std::stop_token. Program code: the library itself never touches
+// handlers.
 //
 // Until there is something to save, a signal leaves at once with 128 + signal. From then on the first one asks the
 // trainer to finish its step and save; the second leaves at once (a save that is under way is not harmed: checkpoints
@@ -12,7 +13,7 @@ namespace polygrad {
 
 class SignalWatcher {
  public:
-  // Make it before any other thread: threads inherit that the two signals are blocked, and one that was there before
+  // Make it before any other thread: threads inherit that the signals are blocked, and one that was there before
   // would get them with their old meaning. One watcher at a time in a process (else InternalError).
   SignalWatcher();
   ~SignalWatcher();  // the signals have their old meaning again

@@ -302,7 +302,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
   const TrainResult result = run_with_plots(trainer, signals.token(), options);
   if (result.status == "stopped") {
     print_line(stderr, format("stopped after step {}; --resume auto goes on", result.step));
-    return signals.signal() == 15 ? ExitCode::terminated : ExitCode::interrupted;
+    return static_cast<ExitCode>(128 + signals.signal());
   }
   if (result.already_done) print_line(stdout, format("this run is finished: {} steps", result.step));
   if (result.test) {

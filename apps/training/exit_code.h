@@ -15,6 +15,7 @@ enum class ExitCode : int {
   files = 5,         // weights, checkpoints or output files
   device = 6,        // not there, or out of memory
   internal = 70,     // please report
+  hung_up = 129,     // 128 + signal: stopped by SIGHUP, SIGINT, SIGTERM
   interrupted = 130,
   terminated = 143
 };

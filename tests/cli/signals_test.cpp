@@ -53,7 +53,8 @@ TEST_CASE("a signal finishes the step, saves, and keeps a shell from what stands
   for (const Case& c : {Case{SIGINT, 130, "data.workers=0"},
                         {SIGTERM, 143, "data.workers=0"},
                         {SIGINT, 130, "data.workers=2"},
-                        {SIGTERM, 143, "data.workers=3"}}) {
+                        {SIGTERM, 143, "data.workers=3"},
+                        {SIGHUP, 129, "data.workers=0"}}) {
     const TemporaryFolder folder;
     Arguments settings = kEndless;
     settings.emplace_back(c.workers);
@@ -91,6 +92,16 @@ TEST_CASE("three signals within a moment, as timeout and schedulers send them, a
   }());
   CHECK(outcome.code == 124);  // timeout's own
   check_stopped(folder / "run");
+}
+
+TEST_CASE("under nohup a run outlives its terminal") {
+  const TemporaryFolder folder;
+  const std::string command = shell_command(tiny_run(folder, "run", {"train.max_steps=400", "train.epochs=50"}));
+  Process process("/bin/bash", {"-c", "trap '' HUP; exec " + command});
+  REQUIRE(wait_for_steps(process, folder / "run", 3));
+  process.signal(SIGHUP);
+  CHECK(process.wait().code == 0);
+  CHECK(status_of(folder / "run") == "done");
 }
 
 TEST_CASE("a second signal leaves at once, and harms nothing") {
