@@ -254,6 +254,12 @@ void print_schedule(const Config& config) {
   print_line(stdout, build_schedule(config, steps_per_epoch(config, data)).table());
 }
 
+InitOptions init_options(const Flags& flags) {
+  InitOptions options{.allow_other_head = flags.allow_other_head};
+  if (!flags.init_grid.empty()) options.grid = parse_grid(flags.init_grid);
+  return options;
+}
+
 ExitCode train(const Flags& flags, const TrainProgram& program) {
   Config config = make_config(flags, program);
   const NumThreadsGuard threads(threads_of(config));
@@ -278,7 +284,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
     return ExitCode::done;
   }
   if (flags.dry_run) {
-    print_line(stdout, dry_run(config));
+    print_line(stdout, dry_run(config, flags.init, init_options(flags)));
     return ExitCode::done;
   }
   if (flags.profile) {
@@ -291,8 +297,7 @@ ExitCode train(const Flags& flags, const TrainProgram& program) {
       flags.out.empty() && (flags.resume.empty() || flags.resume == "auto") ? "runs/" + config.name() : flags.out;
   options.allow_change = flags.allow_change;
   options.init = flags.init;
-  options.init_options.allow_other_head = flags.allow_other_head;
-  if (!flags.init_grid.empty()) options.init_options.grid = parse_grid(flags.init_grid);
+  options.init_options = init_options(flags);
   options.overfit = flags.overfit > 0;
   options.command = flags.command;
   options.progress = make_progress(flags.quiet);

@@ -91,12 +91,13 @@ std::string attention_memory(const Model& model, std::int64_t batch) {
 
 }  // namespace
 
-std::string dry_run(const Config& config) {
+std::string dry_run(const Config& config, const std::string& init, const InitOptions& init_options) {
   Rehearsal rehearsal(config, 0);
   const Device device = rehearsal.device();
   const Precision precision = parse_precision(config.text("train.precision"), device);
   const Experiment& experiment = rehearsal.experiment();
   const Model& model = *experiment.model;
+  const std::string loaded = init.empty() ? "" : init_weights(*experiment.model, init, init_options);
   const std::int64_t batch_size = config.integer("train.batch_size"), accumulate = config.integer("train.accumulate");
 
   std::string text = host_line(device);
@@ -104,6 +105,7 @@ std::string dry_run(const Config& config) {
   text += "configuration\n" + config.json() + "\n\nlayers, for a batch of " + format("{}", batch_size) + "\n";
   text += summary_table(model, batch_size) + "\n" + attention_report(model) + "\n" +
           describe(rehearsal.optimizer().groups()) + "\n";
+  if (!loaded.empty()) text += "weights: " + loaded + "\n";
   const Preprocessing& input = experiment.preprocessing;
   const std::string what = input.of_tokens()
                                ? format("sequences of up to {} tokens ({})", input.length, input.vocabulary)

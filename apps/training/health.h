@@ -1,4 +1,4 @@
-// Health: what the numbers of a run say about it, as warnings for people. Each is given once a run.
+// Health: what the numbers of a run say about it, as warnings for people. Each is given once from a start.
 //
 // Where this stands: beside the trainer, which asks after its first step and after each evaluation. Nothing here
 // changes a run. The limits are wide: a warning in a run that goes well would teach people to look away.

@@ -135,10 +135,16 @@ TEST_CASE("a dry run says everything and writes nothing") {
   const Outcome outcome = train(small(folder / "run", {"--dry-run"}));
   CHECK(outcome.code == 0);
   for (const char* text :
-       {"blocks.0.attn.qkv", "455050", "GFLOP", "memory", "first batch", "\"weight_decay\"", "phi x3", "Sneaker"}) {
+       {"blocks.0.attn.qkv", "455050", "GFLOP", "memory", "first batch", "\"weight_decay\"", "phi x3", "Sneaker",
+        "settings that are not defaults: ", "products by ", "labels ", "averaged weights 0.0 MiB",
+        "those of the tiled and linear paths are never stored", "MiB a checkpoint", "samples (1 x 16)", "took "}) {
     CHECK(contains(outcome.out, text));
   }
   CHECK(folder.count() == 0);
+  const Outcome average = train(small(folder / "run", {"--dry-run", "--set", "train.ema_decay=0.9"}));
+  CHECK(contains(average.out, "averaged weights 1.7 MiB"));
+  const Outcome foreign = train(small(folder / "run", {"--dry-run", "--init", folder / "nothing"}));
+  CHECK(foreign.code == 5);
   const Outcome schedule = train({"--config", "fashion_mnist", "--print-schedule"});
   CHECK(schedule.code == 0);
   CHECK(contains(schedule.out, "0.002"));

@@ -229,8 +229,9 @@ TEST_CASE("a skipped step is as if its batch had not been there") {
 }
 
 TEST_CASE("a run that skips goes to its end, counts, logs, and can be stopped and resumed anywhere") {
-  const Config config = small_config({"train.on_divergence=skip", "train.ema_decay=0.9", "train.log_every_steps=2",
-                                      "train.checkpoint_every_steps=1", "train.keep_last=50"});
+  const Config config =
+      small_config({"train.on_divergence=skip", "train.max_skipped=1", "train.ema_decay=0.9", "train.log_every_steps=2",
+                    "train.checkpoint_every_steps=1", "train.keep_last=50"});
   const TemporaryFolder folder;
   std::vector<std::string> said;
   const std::string whole = folder / "whole";
@@ -323,6 +324,32 @@ TEST_CASE("weights that overflow are never saved, and the message is a divergenc
     CHECK(contains(text, "has a NaN or infinity; nothing was saved"));
     CHECK(!RunFolder(path).newest_checkpoint());
     CHECK(last_row(path).json().find("status")->as_text() == "diverged");
+  }
+}
+
+TEST_CASE("a checkpoint never holds an infinite moment or average either") {
+  const TemporaryFolder folder;
+  for (const std::string& wanted : {std::string("optimizer.exp_avg_sq.head.bias"), std::string("ema.head.bias")}) {
+    Steps steps({"train.ema_decay=0.9"});
+    steps.run();
+    NamedTensors moments = steps.optimizer->export_state(), average = steps.ema->export_state();
+    for (NamedTensors* part : {&moments, &average}) {
+      for (auto& [name, tensor] : *part) {
+        const std::string full = (part == &moments ? "optimizer." : "ema.") + name;
+        if (full == wanted) tensor = mul(tensor.clone(), kNan);
+      }
+    }
+    steps.optimizer->import_state(moments);
+    steps.ema->import_state(average, 1);
+    RunFolder run(folder / "run");
+    run.open();
+    CheckpointInfo info;
+    info.config = steps.config;
+    info.state.step = 1;
+    CHECK_THROWS_WITH_AS(save_checkpoint(run, info, *steps.experiment.model, *steps.optimizer, steps.ema.get()),
+                         ("[checkpoint] " + wanted + " has a NaN or infinity; nothing was saved").c_str(),
+                         NumericError);
+    CHECK_FALSE(run.newest_checkpoint());
   }
 }
 
