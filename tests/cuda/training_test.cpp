@@ -477,8 +477,10 @@ TEST_CASE("the search for a divergence takes a graph's memory; without enough it
     trainer.on_step = [&](const StepInfo& info) {
       if (info.step != 2) return;
       const NoGradGuard no_grad;
-      Tensor weight = model.find("blocks.1.mlp.fc1.weight");
-      weight.fill_(std::nan(""));
+      for (const char* path : {"blocks.1.mlp.fc1.weight", "blocks.1.mlp.fc2.weight"}) {  // finite, their product not
+        Tensor weight = model.find(path);
+        weight.copy_(mul(weight, 1e30));
+      }
       if (capture) limit.emplace();
     };
     std::string failure;
