@@ -425,6 +425,31 @@ TEST_CASE("a divergence names step and module") {
   CHECK(failure.find("patch_embed") != std::string::npos);
 }
 
+TEST_CASE("a step that is not finite is left out, captured or not, and the next one is as good") {
+  POLYGRAD_NEEDS_GPU();
+  std::string weights[2];
+  for (const bool capture : {true, false}) {
+    CAPTURE(capture);
+    const Config config = small_config({kGpu, capture ? "train.capture=on" : "train.capture=off",
+                                        "train.on_divergence=skip", "train.max_skipped=1", "train.ema_decay=0.9"});
+    Experiment experiment = small_experiment(config);
+    auto poisoned = std::make_shared<StripeDataset>(64, 5, 1);
+    poisoned->poisoned = 3;
+    experiment.train = poisoned;
+    Trainer trainer(config, std::move(experiment), {});
+    int not_finite = 0;
+    trainer.on_step = [&](const StepInfo& info) { not_finite += std::isnan(info.loss) ? 1 : 0; };
+    CHECK(trainer.run().status == "done");
+    CHECK(not_finite == 3);  // once an epoch
+    for (const auto& [name, tensor] : trainer.model().state()) {
+      CHECK(all_finite(tensor));
+      const std::vector<float> values = tensor.to_vector<float>();
+      weights[capture].append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+  }
+  CHECK(weights[0] == weights[1]);
+}
+
 TEST_CASE("where capturing fails, auto goes on with plain steps and says so once, on is the error") {
   POLYGRAD_NEEDS_GPU();
   const Tensor number = ones({1}, {.device = gpu()});
