@@ -127,6 +127,12 @@ class Sweep {
 
   void train(std::size_t i, const std::stop_token& stop) {
     const SweepRun& run = plan_.runs[i];
+    if (!lock_.holds(folder_)) {
+      throw IoError(
+          format("[sweep] {} is not there any more: it was moved or removed while the sweep went on; for the "
+                 "runs that are left, name its new place with --out",
+                 folder_));
+    }
     say(format("run        {} of {}: {}", i + 1, plan_.runs.size(), run.name));
     try {
       train_one(i, stop);
@@ -166,7 +172,11 @@ class Sweep {
   void draw() const {
     std::vector<RunRows> runs;
     std::error_code error;
-    for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
+    std::vector<std::size_t> order;  // the seeds of a cell beside one another
+    for (std::size_t i = 0; i < plan_.runs.size(); ++i) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return plan_.runs[a].cell < plan_.runs[b].cell; });
+    for (const std::size_t i : order) {
       const std::string metrics = path_of(i) + "/metrics.jsonl";
       if (std::filesystem::exists(metrics, error)) runs.push_back({run_label(plan_, i), read_metrics(metrics)});
     }

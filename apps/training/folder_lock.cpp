@@ -57,10 +57,10 @@ FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
   return *this;
 }
 
-bool FolderLock::is_of(const std::string& folder) const {
+bool FolderLock::holds(const std::string& folder) const {
   struct stat own = {}, there = {};
-  return ::fstat(descriptor_, &own) == 0 && ::stat(folder.c_str(), &there) == 0 && own.st_ino == there.st_ino &&
-         own.st_dev == there.st_dev;
+  return held() && ::fstat(descriptor_, &own) == 0 && ::stat(folder.c_str(), &there) == 0 &&
+         own.st_ino == there.st_ino && own.st_dev == there.st_dev;
 }
 
 bool is_locked(const std::string& folder) {

@@ -18,8 +18,8 @@ class FolderLock {
   FolderLock& operator=(FolderLock&& other) noexcept;
 
   bool held() const { return descriptor_ >= 0; }
-  // Whether it is held on what this path names now: a folder may have been moved, removed or made anew.
-  bool is_of(const std::string& folder) const;
+  // Whether the path still leads to the folder that is held: false where that was moved or removed since.
+  bool holds(const std::string& folder) const;
 
  private:
   int descriptor_ = -1;

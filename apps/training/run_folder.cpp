@@ -152,7 +152,7 @@ std::string RunFolder::checkpoint_path(std::int64_t step) const {
 std::string RunFolder::begin_checkpoint(std::int64_t step) {
   const fs::path checkpoints = fs::path(path_) / kCheckpoints;
   const fs::path temporary = checkpoints / (kTemporaryPrefix + step_name(step));
-  if (!lock_.is_of(path_)) {
+  if (!lock_.holds(path_)) {
     throw IoError(
         format("[run folder] {} is not there any more: it was moved or removed while the run went on", path_));
   }

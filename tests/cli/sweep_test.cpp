@@ -194,6 +194,21 @@ TEST_CASE("SIGINT and SIGTERM save the run under way and end the sweep") {
   CHECK(status_of(place.folder / "term/x3-c_seed-0") == "done");
 }
 
+TEST_CASE("a sweep whose folder is moved away does not begin another run") {
+  const Place place;
+  Process process("vit_train", place.sweep("out"));
+  REQUIRE(wait_for_steps(process, place.folder / "out/x3-c_seed-0", 3));
+  fs::rename(place.folder / "out", place.folder / "moved");
+  const Outcome outcome = process.wait();
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 5);
+  CHECK(contains(outcome.error_line(), (place.folder / "out") + " is not there any more"));
+  CHECK_FALSE(exists(place.folder / "out/too-fast_seed-0"));
+  CHECK_FALSE(exists(place.folder / "moved/too-fast_seed-0"));
+  CHECK(place.run("moved").code == 0);
+  CHECK(status_of(place.folder / "moved/x3-c_seed-0") == "done");
+}
+
 TEST_CASE("rows that a power cut has damaged are mended, without training anew") {
   const Place place;
   place.write_sweep("[0]");
