@@ -72,7 +72,8 @@ std::vector<std::string> rows_of(const std::string& folder) {
   for (const MetricsRow& row : read_metrics(folder + "/metrics.jsonl")) {
     JsonValue kept = row.json();
     std::erase_if(kept.members(), [](const JsonValue::Member& member) {
-      return member.first == "samples_per_s" || member.first == "data_wait" || member.first == "seconds";
+      return member.first == "samples_per_s" || member.first == "data_wait" || member.first == "seconds" ||
+             member.first == "time";
     });
     rows.push_back(kept.dump());
   }
