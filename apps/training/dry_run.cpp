@@ -97,7 +97,8 @@ std::string dry_run(const Config& config, const std::string& init, const InitOpt
   const Precision precision = parse_precision(config.text("train.precision"), device);
   const Experiment& experiment = rehearsal.experiment();
   const Model& model = *experiment.model;
-  const std::string loaded = init.empty() ? "" : init_weights(*experiment.model, init, init_options);
+  const std::string loaded =
+      init.empty() ? "" : init_weights(*experiment.model, init, init_options, experiment.train->class_names());
   const std::int64_t batch_size = config.integer("train.batch_size"), accumulate = config.integer("train.accumulate");
 
   std::string text = host_line(device);

@@ -26,16 +26,19 @@ std::string list(const char* title, const std::vector<std::string>& names) {
   return text + ")";
 }
 
-// Checkpoints of early versions do not state the grid, but the configuration beside them has it.
-std::optional<Grid> grid_of_checkpoint(const SafetensorsFile& file, const PositionTable& table) {
-  if (stored_grid(file.metadata(), table.name)) return std::nullopt;
-  const std::string folder = std::filesystem::path(file.path()).parent_path().string();
+// Of the checkpoint that the file is a part of, if it is.
+std::optional<CheckpointInfo> info_beside(const std::string& file) {
+  const std::string folder = std::filesystem::path(file).parent_path().string();
   std::error_code none;
   if (!std::filesystem::exists(folder + "/state.json", none)) return std::nullopt;
-  const CheckpointInfo info = read_checkpoint_info(folder);
+  return read_checkpoint_info(folder);
+}
+
+// Checkpoints of early versions do not state the grid, but their configuration has it.
+std::optional<Grid> grid_of_checkpoint(const CheckpointInfo& info, const std::string& table) {
   const auto classes = static_cast<std::int64_t>(info.class_names.size());
   for (const PositionTable& one : build_model(info.config, classes, info.preprocessing)->position_tables()) {
-    if (one.name == table.name) return one.grid;
+    if (one.name == table) return one.grid;
   }
   return std::nullopt;
 }
@@ -51,15 +54,18 @@ void check_finite_weights(const Module& model, const std::string& path) {
   }
 }
 
-std::string init_weights(Model& model, const std::string& path, const InitOptions& options) {
+std::string init_weights(Model& model, const std::string& path, const InitOptions& options,
+                         const std::vector<std::string>& class_names) {
   const SafetensorsFile file(file_of(path));
+  const std::optional<CheckpointInfo> info = info_beside(file.path());
   LoadOptions load{.strip_prefix = {},
                    .convert = {},
                    .allow_other_head = options.allow_other_head ? model.head_path() : "",
                    .positions = model.position_tables(),
                    .grid = options.grid};
   for (const PositionTable& table : load.positions) {
-    if (!load.grid) load.grid = grid_of_checkpoint(file, table);
+    const bool stated = load.grid || stored_grid(file.metadata(), table.name);
+    if (!stated && info) load.grid = grid_of_checkpoint(*info, table.name);
   }
   LoadReport report;
   try {
@@ -71,8 +77,13 @@ std::string init_weights(Model& model, const std::string& path, const InitOption
     throw IoError(text + "\n  hint: a fresh classifier in place of the file's: --allow-other-head");
   }
   check_finite_weights(model, file.path());
-  return format("{}: {} tensors loaded{}{}", file.path(), report.loaded, list("resized", report.resized),
-                list("left fresh", report.kept));
+  std::string text = format("{}: {} tensors loaded{}{}", file.path(), report.loaded, list("resized", report.resized),
+                            list("left fresh", report.kept));
+  if (info && report.kept.empty() && !info->class_names.empty() && info->class_names != class_names) {
+    text += format("; as many classes, but others: the classifier knows {} ... {}", info->class_names.front(),
+                   info->class_names.back());
+  }
+  return text;
 }
 
 }  // namespace polygrad

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/model.h"
 
@@ -19,9 +20,11 @@ struct InitOptions {
 };
 
 // Loads `path` into the model: a file of weights, a checkpoint, or a run folder (its newest checkpoint). Says what was
-// loaded, resized and left fresh, in one line. Throws IoError naming file and tensors: they differ from the model's, or
-// one holds a NaN or infinity. The model is then not to be used.
-std::string init_weights(Model& model, const std::string& path, const InitOptions& options);
+// loaded, resized and left fresh, in one line; also where a checkpoint's classifier is of other classes than these.
+// Throws IoError naming file and tensors: they differ from the model's, or one holds a NaN or infinity. The model is
+// then not to be used.
+std::string init_weights(Model& model, const std::string& path, const InitOptions& options,
+                         const std::vector<std::string>& class_names);
 
 // Throws IoError, naming file and tensor, where a weight that came from it is no finite number.
 void check_finite_weights(const Module& model, const std::string& path);

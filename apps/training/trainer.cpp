@@ -94,7 +94,7 @@ void Trainer::Run::load() {
     info.state = old.state;
     info.state.batches_per_epoch = loader->batches_per_epoch();
   } else if (!options.init.empty()) {
-    init_report = init_weights(*experiment.model, options.init, options.init_options);
+    init_report = init_weights(*experiment.model, options.init, options.init_options, info.class_names);
     if (ema) ema->import_state(experiment.model->state(), 0);
   }
 }

@@ -30,9 +30,15 @@ std::unique_ptr<Model> model_of(const std::vector<std::string>& keys, std::int64
                      {.channels = 1, .height = height, .width = width, .mean = {}, .stddev = {}});
 }
 
+const std::vector<std::string> kStripes = {"row 0", "row 1", "row 2", "row 3", "row 4"};
+
+std::string init(Model& model, const std::string& path, const InitOptions& options = {}) {
+  return init_weights(model, path, options, kStripes);
+}
+
 std::string refusal(Model& model, const std::string& path, const InitOptions& options = {}) {
   try {
-    return "accepted: " + init_weights(model, path, options);
+    return "accepted: " + init(model, path, options);
   } catch (const IoError& error) {
     return error.what();
   }
@@ -48,13 +54,16 @@ TEST_CASE("a file, a checkpoint and a run folder are the same weights") {
   const NamedTensors expected = load_safetensors(run + "/checkpoints/latest/model.safetensors");
   for (const std::string& path : {run, run + "/checkpoints/latest", run + "/checkpoints/latest/model.safetensors"}) {
     const auto model = model_of({"seed=5"});
-    const std::string text = init_weights(*model, path, {});
+    const std::string text = init(*model, path, {});
     CHECK(contains(text, "model.safetensors: 32 tensors loaded"));
     CHECK_FALSE(contains(text, "resized"));
     CHECK_FALSE(contains(text, "fresh"));
+    CHECK_FALSE(contains(text, "others"));
+    CHECK(contains(init_weights(*model, path, {}, {"a", "b", "c", "d", "e"}),
+                   "; as many classes, but others: the classifier knows row 0 ... row 4"));
     CHECK(fingerprint(model->state()) == fingerprint(expected));
   }
-  CHECK_THROWS_AS(init_weights(*model_of({}), folder / "nothing", {}), IoError);
+  CHECK_THROWS_AS(init(*model_of({}), folder / "nothing", {}), IoError);
 }
 
 TEST_CASE("another number of classes is refused with its name, and allowed by a wish") {
@@ -67,7 +76,7 @@ TEST_CASE("another number of classes is refused with its name, and allowed by a 
   CHECK(contains(text, "head.weight: the model has (5, 12), the file (9, 12)"));
   CHECK(contains(text, "a fresh classifier in place of the file's: --allow-other-head"));
   CHECK(fingerprint(model->state()) == before);
-  const std::string loaded = init_weights(*model, path, {.allow_other_head = true});
+  const std::string loaded = init(*model, path, {.allow_other_head = true});
   CHECK(contains(loaded, "30 tensors loaded, 2 left fresh (head.weight, head.bias)"));
   CHECK(model->find("head.weight").to_vector<float>() == head);
   // The wish covers the classifier and nothing else.
@@ -85,20 +94,20 @@ TEST_CASE("a run goes on on images of another size, from a checkpoint that state
   const std::string file = run + "/checkpoints/latest/model.safetensors";
   CHECK(SafetensorsFile(file).metadata().at("grid.pos_embed") == "2x2");
   const auto larger = model_of({}, 5, 12, 20);
-  CHECK(contains(init_weights(*larger, run, {}), "1 resized (pos_embed: 2x2 -> 3x5)"));
+  CHECK(contains(init(*larger, run, {}), "1 resized (pos_embed: 2x2 -> 3x5)"));
   CHECK(refusal(*larger, run, {.grid = Grid{1, 4}}).find("the file says that its grid is 2x2") != std::string::npos);
   // A file of an early version does not; the configuration beside it does, and a grid that is no square needs it.
   const NamedTensors weights = load_safetensors(file);
   save_safetensors(file, weights);
-  CHECK(contains(init_weights(*larger, run, {}), "1 resized (pos_embed: 2x2 -> 3x5)"));
+  CHECK(contains(init(*larger, run, {}), "1 resized (pos_embed: 2x2 -> 3x5)"));
 
   const std::string alone = folder / "alone.safetensors";
   save_safetensors(alone, model_of({}, 5, 8, 32)->state());  // 2 x 8
   const auto square = model_of({}, 5, 16, 16);               // 4 x 4, as many
-  CHECK(contains(init_weights(*square, alone, {.grid = Grid{2, 8}}), "1 resized (pos_embed: 2x8 -> 4x4)"));
+  CHECK(contains(init(*square, alone, {.grid = Grid{2, 8}}), "1 resized (pos_embed: 2x8 -> 4x4)"));
   const auto wide = model_of({}, 5, 8, 32);
   CHECK(contains(refusal(*wide, alone), "--init-grid"));
-  CHECK_FALSE(contains(init_weights(*wide, alone, {.grid = Grid{2, 8}}), "resized"));
+  CHECK_FALSE(contains(init(*wide, alone, {.grid = Grid{2, 8}}), "resized"));
 }
 
 TEST_CASE("weights with a NaN are refused, by --init and by a resume, with file and tensor") {
