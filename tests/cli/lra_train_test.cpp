@@ -170,8 +170,9 @@ TEST_CASE("preset reference names its habits, and φ = x takes the tiled path th
   const std::string reference = report("reference"), plain = report("default");
   for (const char* habit : {"mask_zero_pixels", "pool_over_padding", "drop_last", "cycle_momentum", "dropout acts"}) {
     CHECK(contains(reference, habit));
-    CHECK(!contains(plain, habit));
   }
+  CHECK(contains(reference, "\nreference  "));
+  CHECK(!contains(plain, "\nreference  "));
   CHECK(contains(reference, "path tiled"));
   CHECK(contains(plain, "path linear"));
 }
