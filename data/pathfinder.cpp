@@ -19,22 +19,27 @@ namespace fs = std::filesystem;
 
 constexpr int kDepth = 3;  // how far below the root a level's folder is looked for
 
+bool is_level(const std::string& at, const std::string& wanted) {
+  return is_folder(at + "/metadata") && fs::path(at).filename() == wanted;
+}
+
+// Looks into a level's folder too: archives hold a second copy there.
 void search(const std::string& at, const std::string& wanted, int depth, std::vector<std::string>& found) {
-  if (is_folder(at + "/metadata") && fs::path(at).lexically_normal().filename() == wanted) {
-    found.push_back(at);
-    return;
-  }
+  if (is_level(at, wanted)) found.push_back(at);
   if (depth == 0) return;
   TreeNotes unused;
   for (const std::string& name : find_folders(at, unused)) {
-    if (name != "imgs") search(at + "/" + name, wanted, depth - 1, found);
+    if (name != "imgs" && name != "metadata") search(at + "/" + name, wanted, depth - 1, found);
   }
 }
 
 std::string find_level(const std::string& root, const std::string& level) {
   const std::string wanted = pathfinder_folder(level);
   std::vector<std::string> found;
-  if (is_folder(root)) search(fs::absolute(root).lexically_normal().string(), wanted, kDepth, found);
+  std::string at = fs::absolute(root).lexically_normal().string();
+  while (at.size() > 1 && at.ends_with('/')) at.pop_back();
+  if (is_level(at, wanted)) return at;  // named by the user, whatever it holds
+  if (is_folder(at)) search(at, wanted, kDepth, found);
   if (found.empty()) {
     throw DataError(
         format("[pathfinder] {} has no folder {} with imgs and metadata (data.level={}); expected the layout of "
@@ -51,7 +56,7 @@ std::string find_level(const std::string& root, const std::string& level) {
 std::vector<std::string_view> split_blanks(std::string_view line) {
   std::vector<std::string_view> words;
   for (std::size_t at = 0; at < line.size();) {
-    const std::size_t end = std::min(line.find(' ', at), line.size());
+    const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
     if (end > at) words.push_back(line.substr(at, end - at));
     at = end + 1;
   }
@@ -70,18 +75,38 @@ std::string pathfinder_folder(const std::string& level) {
 PathfinderDataset::PathfinderDataset(const std::string& root, const std::string& level)
     : folder_(find_level(root, level)) {
   TreeNotes unused;
+  Listing listing;
   for (const std::string& name : find_files(folder_ + "/metadata", ".npy", unused)) {
-    read_metadata(folder_ + "/metadata/" + name);
+    read_metadata(folder_ + "/metadata/" + name, listing);
   }
   if (entries_.empty()) throw DataError(format("[pathfinder] {}/metadata lists no picture", folder_));
-  if (empty_files_ > 0) {
-    log_message(LogLevel::warning,
-                format("[pathfinder] {}: {} pictures of 0 bytes are left out", folder_, empty_files_));
+  note_left_out(listing);
+  for (const std::string& what : left_out_) {
+    log_message(LogLevel::warning, format("[pathfinder] {}: {} are left out", folder_, what));
   }
   fingerprint_ = format("pathfinder {}: {} samples, list {}", level, size(), hex(hash_));
 }
 
-void PathfinderDataset::read_metadata(const std::string& path) {
+void PathfinderDataset::note_left_out(const Listing& listing) {
+  if (listing.empty > 0) left_out_.push_back(format("{} pictures of 0 bytes", listing.empty));
+  if (listing.repeated > 0) {
+    left_out_.push_back(
+        format("{} lines that repeat a picture (such as {})", listing.repeated, listing.example_of_repeated));
+  }
+  TreeNotes unused;
+  const std::string images = folder_ + "/imgs";
+  if (!is_folder(images)) return;
+  std::int64_t unlisted = 0;
+  std::string example;
+  for (const FoundFile& found : find_pictures(images, unused)) {
+    const std::string file = "imgs/" + found.path;
+    if (listing.labels.contains(file)) continue;
+    if (unlisted++ == 0) example = file;
+  }
+  if (unlisted > 0) left_out_.push_back(format("{} pictures without a line (such as {})", unlisted, example));
+}
+
+void PathfinderDataset::read_metadata(const std::string& path, Listing& listing) {
   LineReader lines(path);
   std::string_view line;
   while (lines.next(line)) {
@@ -96,7 +121,16 @@ void PathfinderDataset::read_metadata(const std::string& path) {
       throw DataError(format("[pathfinder] {}: expected folder, file, number and a label 0 or 1, got '{}'",
                              lines.where(), line.substr(0, 80)));
     }
-    Entry entry{format("{}/{}", words[0], words[1]), words[3] == "1" ? 1 : 0};
+    Entry entry{fs::path(format("{}/{}", words[0], words[1])).lexically_normal().string(), words[3] == "1" ? 1 : 0};
+    const auto [known, is_new] = listing.labels.emplace(entry.file, entry.label);
+    if (!is_new) {
+      if (known->second != entry.label) {
+        throw DataError(format("[pathfinder] {}: the picture {} has the label {} here, and {} in a line before",
+                               lines.where(), entry.file, entry.label, known->second));
+      }
+      if (listing.repeated++ == 0) listing.example_of_repeated = entry.file;
+      continue;
+    }
     std::error_code failure;
     const auto bytes = fs::file_size(folder_ + "/" + entry.file, failure);
     if (failure) {
@@ -104,7 +138,7 @@ void PathfinderDataset::read_metadata(const std::string& path) {
           format("[pathfinder] {}: the picture {}/{}: {}", lines.where(), folder_, entry.file, failure.message()));
     }
     if (bytes == 0) {
-      ++empty_files_;
+      ++listing.empty;
       continue;
     }
     hash_ = content_hash(entry.file.data(), entry.file.size(), hash_ ^ static_cast<std::uint64_t>(entry.label));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "data/dataset.h"
@@ -20,8 +21,9 @@ std::string pathfinder_folder(const std::string& level);
 class PathfinderDataset : public Dataset {
  public:
   // `root` is the level's folder, or one that holds it, at most three levels above. Pictures are read when they are
-  // asked for; files of 0 bytes are left out with a warning. Throws DataError naming what is wrong: no such folder, two
-  // of them (both are named), metadata that are not text, a line without label, a picture that is not there.
+  // asked for; left out, with a warning, are files of 0 bytes, pictures that no line names, and lines that repeat one.
+  // Throws DataError naming what is wrong: no such folder, two of them (both are named), metadata that are not text, a
+  // line without label, a picture that is not there, or that has two labels.
   PathfinderDataset(const std::string& root, const std::string& level);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(entries_.size()); }
@@ -35,19 +37,26 @@ class PathfinderDataset : public Dataset {
   std::string fingerprint() const override { return fingerprint_; }
 
   const std::string& folder() const { return folder_; }
-  std::int64_t empty_files() const { return empty_files_; }  // that were left out
+  const std::vector<std::string>& left_out() const { return left_out_; }  // "3 pictures of 0 bytes"
 
  private:
   struct Entry {
     std::string file;  // "imgs/0/sample_0.png"
     std::int64_t label = 0;
   };
-  void read_metadata(const std::string& path);
+  // What the metadata have said so far.
+  struct Listing {
+    std::unordered_map<std::string, std::int64_t> labels;  // by file
+    std::int64_t empty = 0, repeated = 0;
+    std::string example_of_repeated;
+  };
+  void read_metadata(const std::string& path, Listing& listing);
+  void note_left_out(const Listing& listing);
   const Entry& entry(std::int64_t index) const;
 
   std::string folder_;
   std::vector<Entry> entries_;
-  std::int64_t empty_files_ = 0;
+  std::vector<std::string> left_out_;
   std::uint64_t hash_ = 0;
   std::string fingerprint_;
 };

@@ -179,7 +179,7 @@ TEST_CASE("text metadata with its irregularities: an empty file, an empty line, 
   const PathfinderDataset data(folder.path(), "hard");
   set_log_sink({});
   CHECK(data.size() == 3);
-  CHECK(data.empty_files() == 1);
+  CHECK(data.left_out() == std::vector<std::string>{"1 pictures of 0 bytes"});
   REQUIRE(warnings.size() == 1);
   CHECK(warnings[0].find("1 pictures of 0 bytes are left out") != std::string::npos);
   CHECK(data.label(0) == 1);
@@ -211,6 +211,34 @@ TEST_CASE("two copies of a level are named, both") {
   CHECK(text.find("/a/b/curv_contour_length_14") != std::string::npos);
   CHECK(text.find("/a/curv_contour_length_14") != std::string::npos);
   CHECK(PathfinderDataset(folder / "a/b", "hard").size() == 1);
+  // Inside the other, too; but the one that is named is meant.
+  const TemporaryFolder nested;
+  make_level(nested / kHard, 1, "imgs/0 sample_0.png 0 1\n");
+  make_level(nested.path() + "/" + kHard + "/" + kHard, 1, "imgs/0 sample_0.png 0 0\n");
+  CHECK(failure_of(nested.path()).find("/curv_contour_length_14/curv_contour_length_14;") != std::string::npos);
+  CHECK(PathfinderDataset(nested / kHard, "hard").label(0) == 1);
+  CHECK(PathfinderDataset(nested / kHard + "/", "hard").label(0) == 1);
+}
+
+TEST_CASE("pictures without a line and lines that repeat a picture are counted; two labels of one are an error") {
+  const TemporaryFolder folder;
+  const std::string base = folder / kHard;
+  make_level(base, 5, "imgs/0 sample_0.png 0 1\nimgs/0\tsample_1.png\t1\t0\nimgs/0 sample_1.png 1 0\n");
+  write_bytes(base + "/metadata/1.npy", "./imgs/0/ sample_0.png 0 1\nimgs/0 sample_2.png 2 1\n");
+  write_bytes(base + "/imgs/0/.hidden.png", "");
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+  const PathfinderDataset data(folder.path(), "hard");
+  set_log_sink({});
+  CHECK(data.size() == 3);
+  CHECK(data.label(1) == 0);
+  CHECK(data.left_out() == std::vector<std::string>{"2 lines that repeat a picture (such as imgs/0/sample_1.png)",
+                                                    "2 pictures without a line (such as imgs/0/sample_3.png)"});
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[1].ends_with("imgs/0/sample_3.png) are left out"));
+  write_bytes(base + "/metadata/1.npy", "imgs/0 sample_2.png 2 1\nimgs/0 sample_1.png 1 1\n");
+  CHECK(failure_of(folder.path()).find("1.npy:2: the picture imgs/0/sample_1.png has the label 1 here, and 0") !=
+        std::string::npos);
 }
 
 TEST_CASE("what is missing or malformed is named") {
