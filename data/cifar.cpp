@@ -149,9 +149,14 @@ CifarParts open_cifar10(const std::string& root, bool grey, const std::string& o
   CifarParts parts;
   if (only != "test") {
     std::vector<std::string> files = {folder + "/" + kFirst10};
+    std::string missing = is_file(files[0]) ? "" : files[0];
     for (int i = 2; i <= 5; ++i) {
       const std::string file = format("{}/data_batch_{}.bin", folder, i);
-      if (!is_file(file)) break;
+      if (!is_file(file)) {
+        if (missing.empty()) missing = file;
+        continue;
+      }
+      if (!missing.empty()) throw DataError(format("[cifar] {} is missing, though {} is there", missing, file));
       files.push_back(file);
     }
     parts.train = std::make_shared<CifarDataset>("cifar10 train", files, names, CifarLabels::ten, grey);

@@ -57,11 +57,19 @@ struct Opener {
   }
 
   void listops(DataParts& parts) const {
-    const auto read = [&](std::vector<std::string> names, std::int64_t limit) {
-      return whole(std::make_shared<ListOpsDataset>(file(names), kept), limit);
+    const auto open = [&](const std::vector<std::string>& names) {
+      return std::make_shared<ListOpsDataset>(file(names), kept);
     };
-    if (wants("train")) parts.train = read({"basic_train.tsv", "train_d20s.tsv"}, options.limit_train);
-    if (wants("val")) parts.val = read({"basic_val.tsv"}, options.limit_val);
+    const auto read = [&](const std::vector<std::string>& names, std::int64_t limit) {
+      return whole(open(names), limit);
+    };
+    const bool original = !is_file(options.root + "/basic_train.tsv") && !is_file(options.root + "/basic_val.tsv");
+    if (original && (wants("train") || wants("val"))) {  // as first published: train and test
+      train_and_val(open({"basic_train.tsv", "train_d20s.tsv"}), parts);
+    } else {
+      if (wants("train")) parts.train = read({"basic_train.tsv", "train_d20s.tsv"}, options.limit_train);
+      if (wants("val")) parts.val = read({"basic_val.tsv"}, options.limit_val);
+    }
     if (wants("test")) parts.test = read({"basic_test.tsv", "test_d20s.tsv"}, options.limit_val);
   }
   void text(DataParts& parts) const {
@@ -121,7 +129,7 @@ struct Opener {
     if (wants("val")) parts.val = take(base, std::move(inner.val), options.limit_val);
     if (wants("test")) parts.test = take(base, outer.val, options.limit_val);
     parts.report = format("level  {} ({})\n", options.level, base->folder());
-    if (base->empty_files() > 0) parts.report += format("left out: {} pictures of 0 bytes\n", base->empty_files());
+    for (const std::string& what : base->left_out()) parts.report += format("left out: {}\n", what);
   }
 };
 
