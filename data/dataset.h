@@ -29,6 +29,7 @@ struct TokenCounts {
   std::int64_t length = 0;   // tokens in the file
   std::int64_t kept = 0;     // of those, the tokens of the sample
   std::int64_t unknown = 0;  // tokens that the vocabulary does not have, of all towers
+  bool empty = false;        // the sample, or one of its towers, has no token at all
 };
 
 // All functions are const and may be called by several threads at once.

@@ -111,7 +111,7 @@ Sample TextPairs::get(std::int64_t index, Generator&) const {
 TokenCounts TextPairs::token_counts(std::int64_t index) const {
   const Row& found = row(index);
   const std::uint32_t longest = std::max(found.first, found.second);
-  return {.length = longest, .kept = kept(longest)};
+  return {.length = longest, .kept = kept(longest), .empty = found.first == 0 || found.second == 0};
 }
 
 const std::vector<std::string>& TextPairs::class_names() const {

@@ -50,7 +50,7 @@ Sample TokenTable::get(std::int64_t index, Generator&) const {
 
 TokenCounts TokenTable::token_counts(std::int64_t index) const {
   const Row& found = row(index);
-  return {.length = found.length, .kept = found.kept, .unknown = found.unknown};
+  return {.length = found.length, .kept = found.kept, .unknown = found.unknown, .empty = found.length == 0};
 }
 
 std::string TokenTable::fingerprint() const {
@@ -72,7 +72,7 @@ std::string describe_tokens(const Dataset& dataset, const std::string& split) {
     const TokenCounts counts = dataset.token_counts(i);
     lengths.push_back(counts.length);
     cut += counts.kept < counts.length;
-    empty += counts.length == 0;
+    empty += counts.empty;
     unknown += counts.unknown;
     shortest = std::min(shortest, counts.length);
     longest = std::max(longest, counts.length);

@@ -123,6 +123,8 @@ TEST_CASE("pairs: no quoting, labels as numbers, both towers, bytes as they are"
   CHECK(std::vector<std::int64_t>(second.begin(), second.begin() + 4) == ids(odd));
   CHECK(second[4] == kNoToken);  // the empty one
   CHECK(ids_of(data, 2)[0] == ids("\"")[0]);
+  CHECK(describe_tokens(data, "train").find("empty: 1;") !=
+        std::string::npos);  // one document without a byte is enough
   CHECK(data.describe(2) == folder / "f.tsv:3");
 }
 
