@@ -3,6 +3,7 @@
 #include "data/line_reader.h"
 #include "engine/error.h"
 #include "engine/format.h"
+#include "engine/log.h"
 
 namespace polygrad {
 
@@ -27,6 +28,16 @@ int word_id(std::string_view word) {
 }
 
 bool separates(char c) { return c == ' ' || c == '(' || c == ')'; }
+
+// Whether each operator has its end, and each end its operator.
+bool brackets_match(const std::string& ids) {
+  std::int64_t open = 0;
+  for (const char id : ids) {
+    open += id == kListOpsEnd ? -1 : id >= kListOpsMin && id < kListOpsEnd ? 1 : 0;
+    if (open < 0) return false;
+  }
+  return open == 0;
+}
 
 std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 40;
@@ -70,6 +81,8 @@ ListOpsDataset::ListOpsDataset(std::string path, std::int64_t max_length)
     throw DataError(format("[listops] {}:1: expected the header Source<TAB>Target or Target<TAB>Source, got '{}'",
                            path_, any ? shown(line) : ""));
   }
+  std::int64_t unmatched = 0;
+  std::string first_unmatched;
   while (lines.next(line)) {
     const std::vector<std::string_view> columns = split_tabs(line);
     if (columns.size() != 2) {
@@ -83,9 +96,14 @@ ListOpsDataset::ListOpsDataset(std::string path, std::int64_t max_length)
     std::int64_t unknown = 0;
     const std::string ids = listops_ids(source, &unknown);
     if (ids.empty()) throw DataError(format("[listops] {}: the expression is empty", lines.where()));
+    if (unknown == 0 && !brackets_match(ids) && unmatched++ == 0) first_unmatched = lines.where();
     add(ids, max_length, target[0] - '0', unknown);
   }
   if (size() == 0) throw DataError(format("[listops] {}: no rows below the header", path_));
+  if (unmatched > 0) {  // taken as they are: perhaps cut off, perhaps somebody's own notation
+    log_message(LogLevel::warning, format("[listops] {}: {} expressions whose brackets [ ] do not match, the first one",
+                                          first_unmatched, unmatched));
+  }
 }
 
 std::string ListOpsDataset::describe(std::int64_t index) const {

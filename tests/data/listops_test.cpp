@@ -13,6 +13,7 @@
 #include "data/line_reader.h"
 #include "data/listops_generator.h"
 #include "engine/error.h"
+#include "engine/log.h"
 #include "engine/parallel.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
@@ -123,6 +124,20 @@ TEST_CASE("both layouts give the same samples; brackets are dropped, unknown wor
   CHECK(lra.fingerprint() == own.fingerprint());
   CHECK(lra.describe(1) == folder / "lra.tsv:3");
   CHECK_THROWS_AS(lra.describe(2), IndexError);
+}
+
+TEST_CASE("expressions whose brackets do not match are read as they are, and said") {
+  const TemporaryFolder folder;
+  // The third is cut off, the fourth has no beginning; where a word is unknown nobody can tell.
+  write_bytes(folder / "f.tsv",
+              "Target\tSource\n4\t[MIN 4 5 ]\n5\t5\n4\t( ( [MIN 4 ) [MAX 5 6 ]\n4\t4 ] [MAX 5\n4\t[min 4 5 ]\n");
+  std::vector<std::string> warnings;
+  set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
+  const ListOpsDataset data(folder / "f.tsv", 2048);
+  set_log_sink({});
+  CHECK(ids_of(data, 2) == std::vector<std::int64_t>{11, 5, 12, 6, 7, 15});
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("f.tsv:4: 2 expressions whose brackets") != std::string::npos);
 }
 
 TEST_CASE("the vocabulary is fixed: whatever stands in the file, a word has its id") {
