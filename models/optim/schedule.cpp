@@ -104,9 +104,11 @@ ScheduleValue Schedule::at(std::int64_t step) const {
 }
 
 std::string Schedule::table(std::int64_t rows) const {
-  std::set<std::int64_t> steps{0, std::min(config_.warmup_steps, config_.total_steps - 1), config_.total_steps - 1};
-  rows = std::clamp<std::int64_t>(rows, 2, config_.total_steps + 1);
-  for (std::int64_t i = 0; i < rows; ++i) steps.insert((config_.total_steps - 1) * i / (rows - 1));
+  const std::int64_t last = config_.total_steps - 1;
+  const std::int64_t peak = config_.warmup_steps - (config_.name == "one_cycle" ? 1 : 0);
+  std::set<std::int64_t> steps{0, std::clamp<std::int64_t>(peak, 0, last), last};
+  rows = std::clamp<std::int64_t>(rows, 1, config_.total_steps);
+  for (std::int64_t i = 0; i < rows; ++i) steps.insert(config_.total_steps * i / rows);  // round numbers where T is one
   std::string text = format("{:>10}  {:>12}  {:>6}\n", "step", "lr", "beta1");
   for (const std::int64_t step : steps) {
     const ScheduleValue value = at(step);

@@ -60,7 +60,8 @@ class Schedule {
   // Any step >= 0; after the end, the last value. Throws ValueError for a negative step.
   ScheduleValue at(std::int64_t step) const;
   const ScheduleConfig& config() const { return config_; }
-  // A table of about `rows` evenly spaced steps (first, end of the warm-up and last always among them), for people.
+  // A table of about `rows` evenly spaced steps (first, peak at the warm-up's end and last always among them), for
+  // people.
   std::string table(std::int64_t rows = 20) const;
 
  private:

@@ -233,7 +233,14 @@ TEST_CASE("hyper-parameters of the tasks are the reference's") {
   Config config = Config::from_file(folder + "listops.json");
   config.set("train.max_steps=6");
   CHECK(run_length(config, 7).steps == 6);
-  CHECK(build_schedule(config, 7).at(500).lr == doctest::Approx(5.2048e-5).epsilon(1e-4));
+  const Schedule listops = build_schedule(config, 7);
+  CHECK(listops.at(500).lr == doctest::Approx(5.2048e-5).epsilon(1e-4));
+  CHECK(listops.at(2500).lr == doctest::Approx(6.2475e-5).epsilon(1e-4));
+  // The printed table has these steps: round ones, the peak, the last.
+  for (const char* row : {"\n         0         4e-06", "\n       500    5.2048e-05", "\n       999        0.0001",
+                          "\n      2500   6.24752e-05", "\n      4999         4e-10"}) {
+    CHECK_MESSAGE(listops.table().find(row) != std::string::npos, listops.table());
+  }
 }
 
 TEST_CASE("keys that would do nothing are refused, for tokens as for images") {
