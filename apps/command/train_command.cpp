@@ -1,6 +1,7 @@
 #include "apps/command/train_command.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 
 #include "apps/command/look_command.h"
@@ -44,6 +45,17 @@ struct Flags {
        help_config = false, quiet = false, version = false, allow_other_head = false;
 };
 
+// In place of CLI::PositiveNumber, which names the largest double as the upper limit.
+CLI::Validator at_least_one() {
+  return {[](const std::string& text) {
+            std::int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool right = error == std::errc() && end == text.data() + text.size() && value >= 1;
+            return right ? std::string() : format("expected a whole number of at least 1, got '{}'", text);
+          },
+          "POSITIVE"};
+}
+
 void add_lra_flags(CLI::App& app, LraFlags& lra) {
   const char* task = "Task";
   app.add_option("--task", lra.task, lra_task_names())->group(task);
@@ -57,7 +69,7 @@ void add_lra_flags(CLI::App& app, LraFlags& lra) {
           ->group(task);
   app.add_option("--count", lra.count, "How many samples --generate writes")
       ->group(task)
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->needs(generate);
 }
 
@@ -92,7 +104,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--overfit", flags.overfit,
                  "Train on N fixed samples until all are right (exit 0) or the steps are used up (exit 1)")
       ->group(run)
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   CLI::Option* sweep =
       app.add_option("--sweep", flags.sweep,
                      "FILE.json: train all runs that it describes, variants x grid x seeds (docs/sweeps.md), or go on "
@@ -136,7 +148,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   const char* machine = "Machine";
   app.add_option("--threads", flags.threads, "Threads that compute (default: what the machine or container allows)")
       ->group(machine)
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   app.add_option("--device", flags.device, "auto, cpu or cuda:0")->group(machine);
   const char* messages = "Messages";
   app.add_flag("--quiet", flags.quiet, "Only errors and results")->group(messages);

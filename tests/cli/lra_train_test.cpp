@@ -80,6 +80,8 @@ TEST_CASE("without a task, with a wrong one, without data: one line, and no fold
       {{"--task", "text"}, 3, {"Large Movie Review"}},
       {{"--task", "text", "--generate", folder / "x"}, 2, {"no generator"}},
       {{"--task", "listops", "--count", "3"}, 2, {"--generate"}},
+      {{"--task", "listops", "--generate", folder / "x", "--count", "-5"}, 2, {"--count", "at least 1, got '-5'"}},
+      {{"--task", "listops", "--generate", folder / "x", "--count", "1e5"}, 2, {"--count", "whole number"}},
       {{"--task", "listops", "--generate", folder / "x", "--count", "3"}, 2, {"at least 50"}},
       {{"--task", "listops", "--set", "augment.mixup=1"}, 2, {"augment.mixup"}},
       {{"--task", "listops", "--set", "attention.phi=x", "--set", "attention.path=linear", "--preset", "reference"},
