@@ -14,6 +14,7 @@
 namespace polygrad {
 
 inline constexpr std::int64_t kLraSide = 32, kLraPixels = kLraSide * kLraSide;
+inline constexpr const char* kGreyVocabulary = "grey";  // what a checkpoint calls these ids
 
 // What TensorFlow's rgb_to_grayscale gives for bytes: trunc((0.2989 r + 0.5870 g + 0.1140 b) * 255.5), r, g, b in
 // [0, 1]. Not Pillow's grey (color.h).

@@ -144,8 +144,8 @@ const std::vector<LraTask>& lra_tasks() {
       {"retrieval", 4096, 2, "bytes",
        "the AAN pairs can't be passed on: name a folder with new_aan_pairs.{train,eval,test}.tsv with --data DIR, or "
        "make up a small set with: lra_train --task retrieval --generate DIR"},
-      {"image", 1024, 1, "grey", "unpack CIFAR-10's binary version and name its folder with --data DIR"},
-      {"pathfinder", 1024, 1, "grey",
+      {"image", 1024, 1, kGreyVocabulary, "unpack CIFAR-10's binary version and name its folder with --data DIR"},
+      {"pathfinder", 1024, 1, kGreyVocabulary,
        "generate it with: lra_train --task pathfinder --generate DIR --count 200000, and name it with --data DIR"},
   };
   return tasks;
@@ -165,7 +165,7 @@ DataParts open_lra(const DataOptions& options, const std::string& only) {
   if (!is_folder(options.root)) {
     throw DataError(format("[data] {}: there is no folder {}; {}", options.name, options.root, task->hint));
   }
-  const bool pictures = task->vocabulary == "grey";
+  const bool pictures = task->vocabulary == kGreyVocabulary;
   if (pictures && options.text_length >= 0 && options.text_length != kLraPixels) {
     throw ConfigError(format("[data] data.text_length {}: {} has {} pixels, all of them tokens; leave it out",
                              options.text_length, options.name, kLraPixels));

@@ -7,6 +7,7 @@
 #include "apps/training/experiment.h"
 #include "data/color.h"
 #include "data/decode.h"
+#include "data/grey_pixels.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/format.h"
@@ -36,14 +37,25 @@ Tensor Classifier::logits(const Tensor& images) const {
   return model_->forward(images.to(model_->device())).to(DType::f32).to(Device::cpu()).contiguous();
 }
 
-std::vector<ClassScore> Classifier::predict(const Tensor& image, std::int64_t top) const {
+void Classifier::refuse_texts() const {
+  if (!info_.preprocessing.of_tokens() || info_.preprocessing.vocabulary == kGreyVocabulary) return;
+  throw ConfigError(format("[classifier] {} reads texts (vocabulary {}), not pictures; evaluate it with --eval",
+                           info_.config.text("model.name"), info_.preprocessing.vocabulary));
+}
+
+Tensor Classifier::prepare(const Tensor& image, const std::string& name) const {
+  refuse_texts();
+  if (info_.preprocessing.of_tokens()) return grey_tokens(image, name);
   Tensor prepared = image;
   if (image.defined() && image.dim() == 3 && image.dtype() == DType::u8) {
     if (info_.preprocessing.channels == 1) prepared = to_grey(image);
     if (info_.preprocessing.channels == 3) prepared = grey_to_rgb(image);
   }
   Generator unused;
-  prepared = evaluation_transform(info_.preprocessing)(prepared, unused);
+  return evaluation_transform(info_.preprocessing)(prepared, unused);
+}
+
+std::vector<ClassScore> Classifier::rank(const Tensor& prepared, std::int64_t top) const {
   Shape shape = prepared.shape();
   shape.insert(0, 1);
   const Tensor row = logits(reshape(prepared, shape));
@@ -65,8 +77,13 @@ std::vector<ClassScore> Classifier::predict(const Tensor& image, std::int64_t to
   return scores;
 }
 
+std::vector<ClassScore> Classifier::predict(const Tensor& image, std::int64_t top) const {
+  return rank(prepare(image, "the picture"), top);
+}
+
 std::vector<ClassScore> Classifier::predict(const std::string& path, std::int64_t top) const {
-  return predict(read_image(path, {.exif = info_.preprocessing.exif}), top);
+  refuse_texts();  // before the file is opened: it may be a text
+  return rank(prepare(read_image(path, {.exif = info_.preprocessing.exif}), path), top);
 }
 
 }  // namespace polygrad

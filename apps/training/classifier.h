@@ -33,7 +33,8 @@ class Classifier {
 
   // The `top` most probable classes, best first; of equal ones the lower index. `image` is u8 (C, H, W) of any size
   // where the model was trained on pictures (three channels become grey for a grey model, one becomes three for an RGB
-  // one), else of the size it was trained on. Several threads may call at once. Throws ShapeError, DTypeError.
+  // one), else of the size it was trained on; 32 x 32 for a model of grey pixels as tokens. Several threads may call at
+  // once. Throws ShapeError, DTypeError, ImageError (another size), ConfigError (a model of texts).
   std::vector<ClassScore> predict(const Tensor& image, std::int64_t top = 5) const;
   // Of a picture file: JPEG, PNG, BMP, PNM. Throws ImageError (a DataError) naming the file.
   std::vector<ClassScore> predict(const std::string& path, std::int64_t top = 5) const;
@@ -46,6 +47,9 @@ class Classifier {
   const Model& model() const { return *model_; }
 
  private:
+  void refuse_texts() const;
+  Tensor prepare(const Tensor& image, const std::string& name) const;  // the model's input, without the batch
+  std::vector<ClassScore> rank(const Tensor& prepared, std::int64_t top) const;
   Classifier(CheckpointInfo info, std::shared_ptr<const Model> model, Precision precision);
   CheckpointInfo info_;
   std::shared_ptr<const Model> model_;

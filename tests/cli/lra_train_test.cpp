@@ -161,6 +161,38 @@ TEST_CASE("each task runs: a few steps, an evaluation of every sample, the repor
   }
 }
 
+TEST_CASE("--predict: a picture gets what an evaluation says of it; a model of texts takes none") {
+  const TemporaryFolder folder;
+  generate("pathfinder", folder.path(), "30");
+  generate("listops", folder.path(), "100");
+  for (const char* task : {"pathfinder", "listops"}) {
+    const Outcome outcome = train({"--task", task, "--data", folder.path(), "--out", folder / task, "--quiet", "--set",
+                                   "train.max_steps=1", "--set", "train.batch_size=4"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  }
+  REQUIRE(train({"--eval", folder / "pathfinder", "--out", folder / "eval", "--quiet"}).code == 0);
+  const auto predicted = predictions_of(folder / "eval/predictions.csv");
+  REQUIRE(predicted.size() == 3);
+  for (const auto& [path, said] : predicted) {  // ",label,class,probability"
+    const Outcome outcome = train({"--predict", path, "--checkpoint", folder / "pathfinder"});
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 0);
+    const std::size_t at = said.find(',', 1) + 1, comma = said.find(',', at);
+    const std::string name = said.substr(at, comma - at);
+    const double probability = std::stod(said.substr(comma + 1));
+    const std::string first = outcome.out.substr(outcome.out.find('\n') + 1);
+    CHECK(std::stod(first) == doctest::Approx(100 * probability).epsilon(1e-3));
+    CHECK(first.substr(0, first.find('\n')).ends_with("  " + name));
+  }
+  write_bytes(folder / "large.ppm", "P6 2 2 255 " + std::string(12, 'x'));
+  const Outcome large = train({"--predict", folder / "large.ppm", "--checkpoint", folder / "pathfinder"});
+  CHECK(large.code == 3);
+  CHECK(contains(large.error_line(), "large.ppm: 2 x 2 pixels; expected 32 x 32"));
+  const Outcome text = train({"--predict", folder / "basic_test.tsv", "--checkpoint", folder / "listops"});
+  CHECK(text.code == 2);
+  CHECK(contains(text.error_line(), "lra_listops reads texts"));
+}
+
 TEST_CASE("preset reference names its habits, and φ = x takes the tiled path there, the linear one by default") {
   const TemporaryFolder folder;
   make_pictures(folder.path());
