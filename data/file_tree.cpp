@@ -202,7 +202,7 @@ std::vector<std::string> find_files(const std::string& folder, std::string_view 
       ++notes.hidden;
     } else if (!entry.folder && entry.name.ends_with(ending)) {
       files.push_back(entry.name);
-    } else if (!entry.folder) {
+    } else {
       notes.foreign.push_back(folder + "/" + entry.name);
     }
   }

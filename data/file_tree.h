@@ -38,8 +38,8 @@ std::vector<FoundFile> find_pictures(const std::string& folder, TreeNotes& notes
 // The folders directly in `folder`, in natural order. `loose`, where given, counts the pictures that lie beside them.
 std::vector<std::string> find_folders(const std::string& folder, TreeNotes& notes, std::int64_t* loose = nullptr);
 
-// The names of the files directly in `folder` that end in `ending` (".txt"), in natural order; other files become
-// foreign, folders are passed over.
+// The names of the files directly in `folder` that end in `ending` (".txt"), in natural order; other files, and
+// folders, become foreign.
 std::vector<std::string> find_files(const std::string& folder, std::string_view ending, TreeNotes& notes);
 
 bool is_folder(const std::string& path);

@@ -43,8 +43,9 @@ ImdbDataset::ImdbDataset(const std::string& root, const std::string& split, std:
     if (files.empty()) throw DataError(format("[imdb] {} holds no review; expected files ID_RATING.txt", side));
   }
   if (!notes.foreign.empty()) {
-    log_message(LogLevel::warning, format("[imdb] {}: {} files that do not end in .txt are left out, such as {}",
-                                          folder, notes.foreign.size(), notes.foreign.front()));
+    log_message(LogLevel::warning,
+                format("[imdb] {}: {} files that do not end in .txt, or folders, are left out, such as {}", folder,
+                       notes.foreign.size(), notes.foreign.front()));
   }
 }
 

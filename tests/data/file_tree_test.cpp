@@ -120,13 +120,13 @@ TEST_CASE("folders that may not be read, or not be looked into, are errors with 
   }
 }
 
-TEST_CASE("files by their ending, in natural order; others are named, folders and hidden files passed over") {
+TEST_CASE("files by their ending, in natural order; others and folders are named, hidden ones passed over") {
   const TemporaryFolder folder;
   for (const char* name : {"10.txt", "9.txt", "b.TXT", ".hidden.txt", "notes.md"}) write_bytes(folder / name, "x");
   std::filesystem::create_directories(folder / "more.txt");
   TreeNotes notes;
   CHECK(find_files(folder.path(), ".txt", notes) == std::vector<std::string>{"9.txt", "10.txt"});
   CHECK(notes.hidden == 1);
-  CHECK(notes.foreign == std::vector<std::string>{folder / "b.TXT", folder / "notes.md"});
+  CHECK(notes.foreign == std::vector<std::string>{folder / "b.TXT", folder / "more.txt", folder / "notes.md"});
   CHECK_THROWS_AS(find_files(folder / "none", ".txt", notes), DataError);
 }
