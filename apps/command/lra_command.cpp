@@ -8,6 +8,7 @@
 #include "data/pathfinder_generator.h"
 #include "data/text_pairs.h"
 #include "engine/error.h"
+#include "engine/file.h"
 #include "engine/format.h"
 
 namespace polygrad {
@@ -59,8 +60,9 @@ void generate_lra(const LraFlags& flags, const Config& config, const std::functi
     told = done;
   };
   told = 1000;
+  remove_stale_temporaries(folder);  // of a generation that was stopped
   if (task.name == "listops") {
-    refuse_existing(folder + "/basic_train.tsv");
+    for (const char* part : {"train", "val", "test"}) refuse_existing(format("{}/basic_{}.tsv", folder, part));
     const std::int64_t count = count_or(100000);
     write_listops(folder, count, seed, progress);
     say(format("{} trees in {}/basic_{{train,val,test}}.tsv, seed {}", count, folder, seed));
@@ -72,7 +74,7 @@ void generate_lra(const LraFlags& flags, const Config& config, const std::functi
     say(format("{} pictures in {}/pathfinder32/{}, seed {}, contrast {}", count, folder,
                pathfinder_folder(options.level), seed, options.contrast));
   } else if (task.name == "retrieval") {
-    refuse_existing(folder + "/new_aan_pairs.train.tsv");
+    for (const char* part : {"train", "eval", "test"}) refuse_existing(format("{}/new_aan_pairs.{}.tsv", folder, part));
     const std::int64_t count = count_or(1000);
     write_synthetic_pairs(folder, count, seed);
     say(format("{} made-up pairs in {}/new_aan_pairs.{{train,eval,test}}.tsv, seed {}", count, folder, seed));

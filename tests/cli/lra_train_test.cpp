@@ -113,6 +113,15 @@ TEST_CASE("--help and --print-schedule need no data") {
 
 TEST_CASE("generated data are not overwritten, and the same for any number of threads") {
   const TemporaryFolder folder;
+  // What a killed generation left behind goes.
+  std::filesystem::create_directories(folder / "lists");
+  const std::string stale = folder / "lists/basic_train.tsv.tmp-99999999-0";
+  write_bytes(stale, "Source\tTarget\n");
+  generate("listops", folder / "lists", "50");
+  CHECK(!exists(stale));
+  CHECK(exists(folder / "lists/basic_test.tsv"));
+  std::filesystem::remove(folder / "lists/basic_train.tsv");  // the other two would be lost
+  CHECK(train({"--task", "listops", "--generate", folder / "lists", "--count", "50"}).code == 2);
   generate("pathfinder", folder / "a", "20");
   CHECK(train({"--task", "pathfinder", "--generate", folder / "a", "--count", "20"}).code == 2);
   CHECK(train({"--task", "pathfinder", "--generate", folder / "b", "--count", "20", "--set", "seed=7", "--threads", "1",
