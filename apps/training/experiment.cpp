@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <string_view>
 #include <tuple>
 
 #include "apps/training/config_schema.h"
+#include "data/lra.h"
 #include "engine/error.h"
 #include "engine/format.h"
 #include "models/optim/adamw.h"
@@ -46,6 +49,15 @@ void refuse_unavailable(const Config& config) {
       const bool off = config.value(key.name) == JsonValue::boolean(false);
       if (std::string_view(key.name).starts_with("augment.") && !off) refuse(key.name, why);
     }
+    const LraTask* task = find_lra_task(config.text("data.name"));
+    const auto only_for = [&](const char* key, std::initializer_list<std::string_view> tasks) {
+      const bool known = task == nullptr || std::find(tasks.begin(), tasks.end(), task->name) != tasks.end();
+      if (!known) refuse(key, "for the data " + task->data_name());
+    };
+    only_for("data.text_margin", {"listops", "text", "retrieval"});
+    only_for("data.mask_zero_pixels", {"image", "pathfinder"});
+    only_for("data.dev", {"text"});
+    only_for("data.level", {"pathfinder"});
   } else {
     for (const char* key : {"model.pool_over_padding", "data.text_length", "data.text_margin", "data.mask_zero_pixels",
                             "data.dev", "data.level", "data.bucket"}) {

@@ -256,6 +256,27 @@ TEST_CASE("keys that would do nothing are refused, for tokens as for images") {
     config.set(assignment);
     CHECK_THROWS_AS(refuse_unavailable(config), ConfigError);
   }
+  // And each of a task's keys at the others.
+  const std::pair<const char*, std::vector<std::string>> keys[] = {
+      {"data.text_margin=true", {"listops", "text", "retrieval"}},
+      {"data.mask_zero_pixels=true", {"image", "pathfinder"}},
+      {"data.dev=test", {"text"}},
+      {"data.level=easy", {"pathfinder"}}};
+  for (const auto& [assignment, tasks] : keys) {
+    for (const std::string task : {"listops", "text", "retrieval", "image", "pathfinder"}) {
+      CAPTURE(assignment);
+      CAPTURE(task);
+      Config config;
+      for (const char* key : {"model.name=lra_", "data.name=lra_"}) config.set(key + task);
+      config.set(assignment);
+      if (std::count(tasks.begin(), tasks.end(), task) == 1) {
+        CHECK_NOTHROW(refuse_unavailable(config));
+      } else {
+        CHECK_THROWS_WITH_AS(refuse_unavailable(config), doctest::Contains(("for the data lra_" + task).c_str()),
+                             ConfigError);
+      }
+    }
+  }
   // Tokens for a model of images, and the other way round.
   Config config = words_config({"model.name=vit_tiny", "model.num_heads=2"});
   CHECK_THROWS_WITH_AS(words_experiment(config), doctest::Contains("vit_tiny takes images"), ConfigError);
