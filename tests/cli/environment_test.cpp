@@ -195,3 +195,26 @@ TEST_CASE("a run folder that is removed during the run is not made anew: exit 5,
   CHECK(contains(outcome.error_line(), "is not there any more"));
   CHECK_FALSE(exists(folder / "run"));
 }
+
+TEST_CASE("a damaged checkpoint is exit 5 to whatever reads it, and no older one takes its place") {
+  const TemporaryFolder folder;
+  const Arguments arguments = tiny_run(folder, "run", {"train.checkpoint_every_steps=4"});
+  REQUIRE(train(arguments).code == 0);
+  const std::string newest = folder / "run/checkpoints/step-000016";
+  std::string weights = read_bytes(newest + "/model.safetensors");
+  weights[weights.size() / 2] = static_cast<char>(weights[weights.size() / 2] ^ 1);
+  write_bytes(newest + "/model.safetensors", weights);
+  const Arguments resume = tiny_run(folder, "run", {"train.checkpoint_every_steps=4"}, {"--resume", "auto"});
+  for (const Arguments& reads : {resume, Arguments{"--eval", folder / "run"},
+                                 Arguments{"--predict", folder / "none.png", "--checkpoint", folder / "run"}}) {
+    const Outcome outcome = train(reads);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 5);
+    CHECK(contains(outcome.error_line(), newest + "/model.safetensors is damaged"));
+    CHECK(error_lines(outcome) == 1);
+  }
+  CHECK_FALSE(exists(folder / "run/eval"));
+  const std::string older = folder / "run/checkpoints/step-000012";
+  CHECK(train(tiny_run(folder, "run", {"train.checkpoint_every_steps=4"}, {"--resume", older})).code == 0);
+  CHECK(read_bytes(newest + "/model.safetensors") != weights);
+}

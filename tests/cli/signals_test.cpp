@@ -156,7 +156,7 @@ TEST_CASE("a signal within a long validation gives it up; within the look at the
   for (const Case& c :
        {Case{"validation", "data.val_fraction=0.99", 4000, 8, 0}, Case{"test", "data.val_fraction=0.2", 40, 4000, 1}}) {
     const std::string run = folder / c.name;
-    const Arguments settings = slow({c.fraction, "train.max_steps=2", "train.eval_every_steps=2"});
+    const Arguments settings = slow({c.fraction, "train.max_steps=2", "train.eval_every_steps=2", "data.workers=2"});
     Process process("vit_train", tiny_run(folder, c.name, settings, {}, c.train, c.test));
     REQUIRE(wait_until(
         process, [&] { return rows_of(run, "train").size() == 2 && rows_of(run, "eval").size() == c.validations; }));

@@ -214,3 +214,19 @@ TEST_CASE("a full disk: the text says so, the old file stays") {
   if (code == kNoMount) return testing::skip("kernel forbids mounts: no small file system to fill");
   CHECK(code == 0);
 }
+
+TEST_CASE("a file of any size is read a piece at a time") {
+  const TemporaryFolder folder;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 20, (std::size_t{5} << 19) + 3}) {
+    std::string content(size, 'a');
+    for (std::size_t i = 0; i < size; i += 1000) content[i] = static_cast<char>(i / 1000);
+    write_bytes(folder / "file", content);
+    std::string read;
+    for_each_piece(folder / "file", [&](std::string_view piece) {
+      CHECK_FALSE(piece.empty());
+      read += piece;
+    });
+    CHECK(read == content);
+  }
+  CHECK_THROWS_AS(for_each_piece(folder / "none", [](std::string_view) {}), IoError);
+}

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "engine/error.h"
+#include "engine/log.h"
 #include "tests/support/isolation.h"
 #include "tests/support/temporary_folder.h"
 
@@ -109,6 +110,29 @@ TEST_CASE("a resume drops later steps from all three files, and each step is the
   CHECK(train_steps(cut / "metrics.jsonl").size() == 12);
 }
 
+TEST_CASE("rows that the resume writes again are dropped, of its own step alone") {
+  const TemporaryFolder whole, cut;
+  const auto eval = [](std::int64_t step) { return MetricsRow("eval").add("split", "val").add("step", step); };
+  for (const TemporaryFolder* folder : {&whole, &cut}) {
+    MetricsLog log(folder->path(), std::nullopt);
+    write_steps(log, 1, 1);
+    log.write(eval(1));
+    write_steps(log, 2, 2);
+    log.write(eval(2));
+  }
+  { const MetricsLog log(cut.path(), 2, {"eval"}); }
+  CHECK(read_bytes(cut / "norms.csv") == read_bytes(whole / "norms.csv"));
+  auto rows = read_metrics(cut / "metrics.jsonl");
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[2].event() == "eval");
+  CHECK(rows[4].event() == "train");
+  { const MetricsLog log(cut.path(), 2, {"norms", "eval"}); }
+  rows = read_metrics(cut / "metrics.jsonl");
+  CHECK(rows.size() == 4);
+  CHECK(read_bytes(cut / "norms.csv").find("\n2,") == std::string::npos);
+  CHECK(read_bytes(cut / "norms.csv").find("\n1,") != std::string::npos);
+}
+
 TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the files") {
   const TemporaryFolder whole;
   {
@@ -182,7 +206,11 @@ TEST_CASE("a disk that fills up ends nothing: complete lines only, and the rest 
     MetricsLog log(folder.path(), std::nullopt);
     limit.rlim_cur = 1000;  // each file may have 1000 bytes
     setrlimit(RLIMIT_FSIZE, &limit);
+    int messages = 0;
+    set_log_sink([&](LogLevel, std::string_view) { ++messages; });
     for (std::int64_t step = 1; step <= 40; ++step) log.write(train_row(step));
+    set_log_sink({});
+    if (messages != 1) return 5;  // not one a row
     if (log.trouble().find("metrics.") == std::string::npos) return 1;
     const std::string full = read_bytes(folder / "metrics.jsonl");
     if (full.size() > 1000 || full.back() != '\n' || read_metrics(folder / "metrics.jsonl").size() < 10) return 2;
