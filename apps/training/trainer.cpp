@@ -166,7 +166,10 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   clock.first_step = info.state.step;
   if (info.state.step == 0 && config.flag("probe.norms")) probe_now(stop);
   bool saved = checkpoint.has_value();
-  if (info.state.pending != Pending::none) saved = close_step(trainer, stop, info.state.pending);
+  if (info.state.pending != Pending::none) {
+    saved = close_step(trainer, stop, info.state.pending);
+    clock.row = monotonic_seconds();
+  }
   while (info.state.step < total && !full_marks && !stop.stop_requested()) {
     const ScheduleValue value = schedule->at(info.state.step);
     const StepResult step = train_step.run(info.state.step, info.state.position, value);
