@@ -2,7 +2,8 @@
 """A run that saves every step is killed again and again, and must end with the bytes of one that never was.
 
 kills.py PATH_OF_VIT_TRAIN [--kills N] [--seed N]. A kill counts when the run had saved a step since the last one. Half
-of them come at random moments, half while a save is under way (its temporary folder is there). After each kill every
+of them come at random moments, half while a save is under way (its temporary folder is there); others, which do not
+count, come while the run starts, loads and repairs its logs. After each kill every
 checkpoint is compared with the uninterrupted run's of the same step, byte by byte, so that files of two steps, or a
 number that is off, can't pass; after each resume the step it goes on from is checked, and that no leftover is there."""
 
@@ -120,6 +121,13 @@ def kill_once(command, run, dice, log, aimed):
     return before, seen, saved_steps(run)[-1], trained, is_saving(run)
 
 
+def kill_at_start(command, dice, log):
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    time.sleep(dice.random() * 0.1)
+    process.kill()
+    process.wait()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("vit_train")
@@ -136,10 +144,13 @@ def main():
         base = [options.vit_train, "--config", str(folder / "small.json"), "--quiet"]
         subprocess.run([*base, "--out", str(whole), "--set", "train.keep_last=1000000"], check=True, stdout=subprocess.DEVNULL)
         command = [*base, "--out", str(run), "--resume", "auto"]
-        kills = aimed = lost = most_lost = 0
-        resumed_from = None
+        kills = aimed = starts_cut = lost = most_lost = 0
         with open(folder / "log", "w") as log:
             while kills < options.kills:
+                while dice.random() < 0.25:
+                    kill_at_start(command, dice, log)
+                    starts_cut += 1
+                    compare_checkpoints(run, whole)
                 outcome = kill_once(command, run, dice, log, kills % 2 == 1)
                 assert outcome, f"the run ended after {kills} kills: " + (folder / "log").read_text()[-2000:]
                 before, seen, after, trained, saving = outcome
@@ -162,7 +173,7 @@ def main():
         assert (run / "norms.csv").read_bytes() == (whole / "norms.csv").read_bytes(), "norms.csv differs"
         trained = [row["step"] for row in rows_of(run) if row["event"] == "train"]
         assert trained == list(range(1, steps + 1)), "a step is missing or there twice"
-        print(f"{kills} kills in {steps} steps, {aimed} of them inside a save: weights, moments, average and rows are "
+        print(f"{kills} kills in {steps} steps, {aimed} of them inside a save, and {starts_cut} more at a start: weights, moments, average and rows are "
               f"those of the uninterrupted run; {lost} steps were done again, at most {most_lost} after a kill")
 
 
