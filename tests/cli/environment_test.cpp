@@ -44,8 +44,9 @@ void check_files(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("closed streams end nothing, and nothing that is printed lands in a file of the run") {
-  for (const char* redirection : {">&-", "2>&-", "<&-", "<&- >&- 2>&-"}) {
+TEST_CASE(
+    "closed streams, and a stderr that is full, end nothing, and nothing that is printed lands in a file of the run") {
+  for (const char* redirection : {">&-", "2>&-", "<&-", "<&- >&- 2>&-", "2>/dev/full"}) {
     CAPTURE(redirection);
     const TemporaryFolder folder;
     CHECK(shell(shell_command(tiny_run(folder, "run", {"probe.norms=true"})) + " " + redirection).code == 0);
