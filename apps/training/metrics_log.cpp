@@ -1,14 +1,10 @@
 #include "apps/training/metrics_log.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <iterator>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "engine/error.h"
@@ -141,64 +137,38 @@ double MetricsRow::number(std::string_view key) const {
 }
 
 MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step,
-                       const std::vector<std::string>& redone) {
-  jsonl_.path = folder + "/metrics.jsonl";
-  csv_.path = folder + "/metrics.csv";
-  norms_.path = folder + "/norms.csv";
-
+                       const std::vector<std::string>& redone, bool tensorboard) {
+  const std::string jsonl_path = folder + "/metrics.jsonl", norms_path = folder + "/norms.csv";
   std::string jsonl, csv = csv_header(), norms = kNormsHeader;
+  std::vector<MetricsRow> kept;
   if (resumed_step) {
     const auto is_redone = [&](const std::string& event) {
       return std::find(redone.begin(), redone.end(), event) != redone.end();
     };
-    for (const MetricsRow& row : parse_rows(read_or_empty(jsonl_.path), jsonl_.path)) {
+    for (MetricsRow& row : parse_rows(read_or_empty(jsonl_path), jsonl_path)) {
       if (row.step() > *resumed_step || is_test_result(row)) continue;
       if (row.step() == *resumed_step && is_redone(row.event())) continue;
-      jsonl += row.json().dump() + "\n";
-      if (row.event() != "norms") csv += csv_line(row);
+      kept.push_back(std::move(row));
     }
-    norms = kept_norms(read_or_empty(norms_.path), is_redone("norms") ? *resumed_step - 1 : *resumed_step);
+    norms = kept_norms(read_or_empty(norms_path), is_redone("norms") ? *resumed_step - 1 : *resumed_step);
   }
-  try {
-    for (auto [file, content] : {std::pair(&jsonl_, &jsonl), std::pair(&csv_, &csv), std::pair(&norms_, &norms)}) {
-      write_file_atomically(file->path, *content);
-      file->descriptor = ::open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-      if (file->descriptor < 0) {
-        throw IoError(format("[metrics] can't open {}: {}", file->path, std::generic_category().message(errno)));
-      }
-      file->good_size = static_cast<std::int64_t>(content->size());
-    }
-  } catch (...) {
-    close();
-    throw;
+  for (const MetricsRow& row : kept) {
+    jsonl += row.json().dump() + "\n";
+    if (row.event() != "norms") csv += csv_line(row);
   }
-}
-
-MetricsLog::~MetricsLog() { close(); }
-
-MetricsLog::MetricsLog(MetricsLog&& other) noexcept { *this = std::move(other); }
-
-MetricsLog& MetricsLog::operator=(MetricsLog&& other) noexcept {
-  std::swap(jsonl_, other.jsonl_);
-  std::swap(csv_, other.csv_);
-  std::swap(norms_, other.norms_);
-  std::swap(trouble_, other.trouble_);
-  return *this;
-}
-
-void MetricsLog::close() {
-  for (File* file : {&jsonl_, &csv_, &norms_}) {
-    if (file->descriptor >= 0) {
-      if (!file->waiting.empty()) append(*file, "");  // the last chance of rows that found no room
-      ::close(file->descriptor);
-    }
-    file->descriptor = -1;
-  }
+  jsonl_ = AppendFile(jsonl_path, jsonl);
+  csv_ = AppendFile(folder + "/metrics.csv", csv);
+  norms_ = AppendFile(norms_path, norms);
+  if (!tensorboard) return;
+  tensorboard_ = TensorBoardLog(folder, resumed_step.value_or(-1));
+  if (!tensorboard_.begins()) return;
+  for (const MetricsRow& row : kept) tensorboard_.write(row);  // the run did not write it before
 }
 
 void MetricsLog::write(const MetricsRow& row) {
-  append(jsonl_, row.json().dump() + "\n");
-  if (row.event() != "norms") append(csv_, csv_line(row));
+  jsonl_.append(row.json().dump() + "\n");
+  if (row.event() != "norms") csv_.append(csv_line(row));
+  tensorboard_.write(row);
 }
 
 void MetricsLog::write_norms(std::int64_t step, double epoch, std::int64_t layer, const std::vector<HeadNorms>& heads) {
@@ -212,40 +182,19 @@ void MetricsLog::write_norms(std::int64_t step, double epoch, std::int64_t layer
     }
     lines += "\n";
   }
-  append(norms_, lines);
-}
-
-void MetricsLog::append(File& file, const std::string& line) {
-  if (file.descriptor < 0) return;
-  file.waiting += line;
-  std::size_t done = 0;
-  while (done < file.waiting.size()) {
-    const ssize_t wrote = ::write(file.descriptor, file.waiting.data() + done, file.waiting.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      const int reason = wrote < 0 ? errno : ENOSPC;
-      // No half line stays behind, and all that waits is tried again with the next row. (Where even that fails, the
-      // half line stands until the next resume, which leaves it out.)
-      [[maybe_unused]] const int ignored = ::ftruncate(file.descriptor, file.good_size);
-      const std::string trouble = format("{}: {}", file.path, std::generic_category().message(reason));
-      if (trouble_.empty())  // once for all three files
-        log_message(LogLevel::warning, format("[metrics] {}; rows wait in memory until there is room", trouble));
-      trouble_ = trouble;
-      return;
-    }
-    done += static_cast<std::size_t>(wrote);
-  }
-  file.good_size += static_cast<std::int64_t>(file.waiting.size());
-  file.waiting.clear();
-  if (jsonl_.waiting.empty() && csv_.waiting.empty() && norms_.waiting.empty()) trouble_.clear();
+  norms_.append(lines);
 }
 
 void MetricsLog::sync() {
-  for (File* file : {&jsonl_, &csv_, &norms_}) {
-    if (file->descriptor < 0) continue;
-    if (!file->waiting.empty()) append(*file, "");
-    ::fdatasync(file->descriptor);
+  for (AppendFile* file : {&jsonl_, &csv_, &norms_}) file->sync();
+  tensorboard_.sync();
+}
+
+std::string MetricsLog::trouble() const {
+  for (const std::string* trouble : {&jsonl_.trouble(), &csv_.trouble(), &norms_.trouble(), &tensorboard_.trouble()}) {
+    if (!trouble->empty()) return *trouble;
   }
+  return "";
 }
 
 std::vector<MetricsRow> read_metrics(const std::string& path) {

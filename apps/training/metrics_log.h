@@ -1,10 +1,9 @@
-// MetricsLog: the rows of metrics.jsonl, metrics.csv and norms.csv of a run folder.
+// MetricsLog: the rows of metrics.jsonl, metrics.csv and norms.csv of a run folder, and of its TensorBoard event file.
 //
 // Where this stands: the trainer writes rows; plots, --resume of a finished run and reproduce read them.
 // Promises: a row is in the file (out of this process) when write() returns; a number that is not finite is null; after
 // a resume no step is there twice or missing. For the last one the trainer must write all rows of a step before it
-// saves that step's checkpoint. A full disk does not end a training run: rows wait in memory and are written when there
-// is room again.
+// saves that step's checkpoint. A full disk does not end a training run (append_file.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/training/append_file.h"
 #include "apps/training/json_text.h"
+#include "apps/training/tensorboard.h"
 
 namespace polygrad {
 
@@ -48,35 +49,24 @@ struct HeadNorms {
 class MetricsLog {
  public:
   MetricsLog() = default;  // writes nowhere
-  // Opens the three files of `folder`. `resumed_step` empty: the files begin anew. Else a cut or damaged line is
-  // dropped, and so is each row of a later step, and those of the step itself whose event is in `redone`: they will be
-  // written again. Then rows are appended. Throws IoError.
+  // Opens the files of `folder`, tensorboard/ only where asked for. `resumed_step` empty: they begin anew. Else a cut or
+  // damaged line is dropped, and so is each row of a later step, and those of the step itself whose event is in
+  // `redone`: they will be written again. Then rows are appended. Throws IoError.
   MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step,
-             const std::vector<std::string>& redone = {});
-  ~MetricsLog();
-  MetricsLog(MetricsLog&& other) noexcept;
-  MetricsLog& operator=(MetricsLog&& other) noexcept;
+             const std::vector<std::string>& redone = {}, bool tensorboard = false);
 
-  // To metrics.jsonl, and to metrics.csv unless it is a norms row.
+  // To metrics.jsonl, to metrics.csv unless it is a norms row, and to TensorBoard's.
   void write(const MetricsRow& row);
   // A line of norms.csv per head; layers count from 1, heads from 0. Write it before the layer's norms row.
   void write_norms(std::int64_t step, double epoch, std::int64_t layer, const std::vector<HeadNorms>& heads);
   // Makes what was written durable; call it before a checkpoint becomes the latest one.
   void sync();
   // "" or why rows are waiting (no space left on device).
-  const std::string& trouble() const { return trouble_; }
+  std::string trouble() const;
 
  private:
-  struct File {
-    std::string path;
-    int descriptor = -1;
-    std::int64_t good_size = 0;  // bytes of complete lines
-    std::string waiting;         // lines not yet written
-  };
-  void append(File& file, const std::string& line);
-  void close();
-  File jsonl_, csv_, norms_;
-  std::string trouble_;
+  AppendFile jsonl_, csv_, norms_;
+  TensorBoardLog tensorboard_;
 };
 
 // All complete rows of a metrics.jsonl; a cut or damaged line is left out. Throws IoError where it can't be read.
