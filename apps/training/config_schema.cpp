@@ -146,7 +146,7 @@ const std::vector<ConfigKey>& config_keys() {
       integer("train.checkpoint_every_steps", "null", 0, "0: at the end only; null: after each epoch"),
       free_at_resume(integer("train.keep_last", "3", 1, "checkpoints kept, beside the best")),
       integer("train.log_every_steps", "20", 1, "steps that a train row of metrics.jsonl covers"),
-      boolean("train.tensorboard", "false", "write TensorBoard event files too"),
+      free_at_resume(boolean("train.tensorboard", "false", "write the rows as a TensorBoard event file too, in tensorboard/ of the run")),
 
       boolean("probe.norms", "false", "log the norms of attention and of its Jacobians, per layer and head"),
       integer("probe.every_steps", "null", 1, "null: after each epoch"),

@@ -34,8 +34,7 @@ void refuse_unavailable(const Config& config) {
                                defaults.value(key).dump()));
     }
   };
-  for (const char* key : {"model.swin_pad", "attention.bias_position", "attention.class_attention_phi",
-                          "train.tensorboard", "probe.maps"}) {
+  for (const char* key : {"model.swin_pad", "attention.bias_position", "attention.class_attention_phi", "probe.maps"}) {
     refuse(key, "in this version");
   }
   const std::string why = "for the model " + config.text("model.name");

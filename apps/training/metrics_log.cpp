@@ -160,7 +160,7 @@ MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> re
   csv_ = AppendFile(folder + "/metrics.csv", csv);
   norms_ = AppendFile(norms_path, norms);
   if (!tensorboard) return;
-  tensorboard_ = TensorBoardLog(folder, resumed_step.value_or(-1));
+  tensorboard_ = TensorBoardLog(folder, resumed_step);
   if (!tensorboard_.begins()) return;
   for (const MetricsRow& row : kept) tensorboard_.write(row);  // the run did not write it before
 }

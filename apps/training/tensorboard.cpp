@@ -153,12 +153,13 @@ FieldReader::Field field_of(std::string_view message, std::uint32_t number) {
   return {};
 }
 
-// Whether a resume from `last_step` keeps that event: a summary, not later, and none of the test part.
+bool is_scalar(std::string_view event) { return !field_of(event, kSummary).bytes.empty(); }
+
+// Whether a resume from `last_step` keeps that event: no number of a later step, nor of the test part.
 bool is_kept(std::string_view event, std::int64_t last_step) {
-  const std::string_view summary = field_of(event, kSummary).bytes;
-  const std::string_view tag = field_of(field_of(summary, kValue).bytes, kTag).bytes;
-  return !tag.empty() && !tag.starts_with("test/") &&
-         static_cast<std::int64_t>(field_of(event, kStep).integer) <= last_step;
+  if (!is_scalar(event)) return true;
+  const std::string_view tag = field_of(field_of(field_of(event, kSummary).bytes, kValue).bytes, kTag).bytes;
+  return !tag.starts_with("test") && static_cast<std::int64_t>(field_of(event, kStep).integer) <= last_step;
 }
 
 // --- rows ----------------------------------------------------------------------------------------------------------
@@ -243,27 +244,32 @@ std::vector<std::string> read_event_records(std::string_view file) {
   return records;
 }
 
-TensorBoardLog::TensorBoardLog(const std::string& run_folder, std::int64_t last_step) {
+TensorBoardLog::TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step) {
   const std::string folder = run_folder + "/tensorboard";
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError(format("[tensorboard] can't make the folder {}: {}", folder, error.message()));
   const std::vector<fs::path> earlier = event_files(folder);
-  std::string kept;
-  if (!earlier.empty()) {  // the last one has all: others are there only where a kill kept them from being removed
-    for (const std::string& payload : read_event_records(read_file(earlier.back().string(), kMaxFileBytes))) {
-      if (is_kept(payload, last_step)) kept += record(payload);
-    }
-  }
-  begins_ = kept.empty();
-  // The start tells a TensorBoard that is looking on to forget what it has read: all of it comes again.
-  const std::string start = text_field(kSessionLog, key(kStatus, kVarint) + varint_bytes(kSessionStart));
-  file_ = AppendFile(folder + "/" + new_name(earlier),
-                     record(event(0, text_field(kFileVersion, "brain.Event:2"))) + record(event(0, start)) + kept);
   for (const fs::path& path : earlier) {
-    fs::remove(path, error);
-    if (error) throw IoError(format("[tensorboard] can't remove {}: {}", path.string(), error.message()));
+    if (!resumed_step) {
+      fs::remove(path, error);
+    } else {
+      // Not removed and not written anew: a TensorBoard that looks on has it open, and goes on to the next file. Rows
+      // come in the order of their steps, and those of the test part last: what is kept is the file's beginning.
+      std::uint64_t size = 0;
+      for (const std::string& payload : read_event_records(read_file(path.string(), kMaxFileBytes))) {
+        if (!is_kept(payload, *resumed_step)) break;
+        size += kHeadBytes + payload.size() + kTailBytes;
+        begins_ = begins_ && !is_scalar(payload);
+      }
+      fs::resize_file(path, size, error);
+    }
+    if (error) throw IoError(format("[tensorboard] can't clear {}: {}", path.string(), error.message()));
   }
+  // The start tells a TensorBoard that looks on to forget the steps from there on.
+  const std::string start = text_field(kSessionLog, key(kStatus, kVarint) + varint_bytes(kSessionStart));
+  file_ = AppendFile(folder + "/" + new_name(earlier), record(event(0, text_field(kFileVersion, "brain.Event:2"))) +
+                                                           record(event(resumed_step.value_or(-1) + 1, start)));
 }
 
 void TensorBoardLog::write(const MetricsRow& row) {

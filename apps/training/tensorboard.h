@@ -7,11 +7,12 @@
 // makes a section of each group:
 //     train/loss train/lr train/grad_norm train/top1 ...     val/loss val/top1 ...     test/loss ...
 //     attention/layer_02 jacobian_s/layer_02 ...             the norms, means over the heads
-// A number that is not finite is NaN. RUN/tensorboard/ holds one file: what a resume keeps is copied into a new one, so
-// every reader finds each step once.
+// A number that is not finite is NaN. Each start of a run begins a file in RUN/tensorboard/; a resume cuts off those of
+// earlier starts where it takes another way, so that every reader finds each step once.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,11 +31,12 @@ std::vector<std::string> read_event_records(std::string_view file);
 class TensorBoardLog {
  public:
   TensorBoardLog() = default;  // writes nowhere
-  // Begins the event file of `run_folder`, with the events of earlier ones up to `last_step` (none: -1), which are
-  // removed; without those of the test part, which a run that goes on looks at again. Throws IoError.
-  TensorBoardLog(const std::string& run_folder, std::int64_t last_step);
+  // Begins an event file of `run_folder`. `resumed_step` empty: earlier ones are removed. Else they lose what is cut or
+  // damaged, each event of a later step, and those of the test part, which a run that goes on looks at again. Throws
+  // IoError.
+  TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step);
 
-  // Whether nothing was taken over.
+  // Whether no earlier number is there.
   bool begins() const { return begins_; }
   // A row of training, evaluation or norms; others have no place here.
   void write(const MetricsRow& row);
@@ -43,7 +45,7 @@ class TensorBoardLog {
 
  private:
   AppendFile file_;
-  bool begins_ = false;
+  bool begins_ = true;
 };
 
 }  // namespace polygrad

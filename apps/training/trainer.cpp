@@ -118,11 +118,8 @@ void Trainer::Run::open_files() {
       folder->link_best(info.state.best_step);  // a kill between saving the best checkpoint and switching the link
     }
   }
-  const Pending pending = info.state.pending;
-  std::vector<std::string> redone;
-  if (pending != Pending::none) redone.push_back("norms");
-  if (pending == Pending::evaluation) redone.push_back("eval");
-  log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt, redone);
+  log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt, redone,
+                   config.flag("train.tensorboard"));
   write_file_atomically(folder->file("config.json"), config.json());
 }
 

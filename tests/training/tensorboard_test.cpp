@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -104,14 +105,15 @@ std::vector<std::string> event_files(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder + "/tensorboard"))
     files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
   return files;
 }
 
 Events read_events(const std::string& folder) {
-  const std::vector<std::string> files = event_files(folder);
-  REQUIRE(files.size() == 1);
   Events events;
-  for (const std::string& payload : read_event_records(read_bytes(files[0]))) read_event(payload, events);
+  for (const std::string& file : event_files(folder)) {
+    for (const std::string& payload : read_event_records(read_bytes(file))) read_event(payload, events);
+  }
   return events;
 }
 
@@ -200,38 +202,40 @@ TEST_CASE("a resume keeps each step once, with its time, and drops the look at t
     log.write(eval_row("test", 4).add("weights", "last"));
     times = read_events(folder.path()).wall_times;
   }
-  const std::string before = event_files(folder.path())[0];
   {
     MetricsLog log(folder.path(), 6, true);
     write_steps(log, 7, 12);
   }
-  CHECK(event_files(folder.path())[0] > before);  // a TensorBoard that looks on reads it behind the old one
+  REQUIRE(event_files(folder.path()).size() == 2);
   const Events events = read_events(folder.path());
   CHECK(steps_of(events, "train/loss") == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   CHECK(steps_of(events, "test/top1").empty());
   CHECK(steps_of(events, "test_last/top1").empty());
-  CHECK(events.versions == 1);
-  CHECK(events.starts == 1);
+  CHECK(events.versions == 2);
+  CHECK(events.starts == 2);
   for (std::size_t i = 2; i < 8; ++i) CHECK(events.wall_times[i] == times[i]);
-  // A new run in the same folder begins anew.
+  // Again, to before the second start; then a new run in the same folder begins anew.
+  {
+    MetricsLog log(folder.path(), 5, true);
+    write_steps(log, 6, 7);
+  }
+  CHECK(steps_of(read_events(folder.path()), "train/loss") == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7});
   MetricsLog log(folder.path(), std::nullopt, true);
+  CHECK(event_files(folder.path()).size() == 1);
   CHECK(read_events(folder.path()).scalars.empty());
 }
 
 TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the file") {
   const TemporaryFolder whole;
+  std::size_t kept = 0;
   {
     MetricsLog log(whole.path(), std::nullopt, true);
     write_steps(log, 1, 2);
-    log.sync();
-  }
-  const std::string name = event_files(whole.path())[0].substr(whole.path().size());
-  const std::size_t kept = read_bytes(whole.path() + name).size();
-  {
-    MetricsLog log(whole.path(), 2, true);
+    kept = read_bytes(event_files(whole.path())[0]).size();
     write_steps(log, 3, 4);
   }
-  const std::string file = read_bytes(event_files(whole.path())[0]);
+  const std::string name = event_files(whole.path())[0].substr(whole.path().size());
+  const std::string file = read_bytes(whole.path() + name);
   for (std::size_t length = kept; length <= file.size(); ++length) {
     const TemporaryFolder folder;
     std::filesystem::create_directories(folder / "tensorboard");
@@ -242,7 +246,7 @@ TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the file") {
   }
   // A damaged byte ends the reading there.
   std::string damaged = file;
-  damaged[kept + 14] ^= 1;
+  damaged[kept + 14] = static_cast<char>(damaged[kept + 14] ^ 1);
   CHECK(read_event_records(damaged).size() == 4);
   CHECK(read_event_records(file).size() == 6);
 }
@@ -263,7 +267,7 @@ TEST_CASE("a full disk ends nothing: whole records only, and the rest when there
   const TemporaryFolder folder;
   const int code = testing::run_in_child([&] {
     std::signal(SIGXFSZ, SIG_IGN);
-    TensorBoardLog log(folder.path(), -1);
+    TensorBoardLog log(folder.path(), std::nullopt);
     const auto row = [](std::int64_t step) { return MetricsRow("train").add("step", step).add("loss", 1.0); };
     log.write(row(1));
     const std::string file = event_files(folder.path())[0];
@@ -289,7 +293,7 @@ TEST_CASE("a full disk ends nothing: whole records only, and the rest when there
 TEST_CASE("a folder that can't be made is an IoError; a log without one writes nowhere") {
   const TemporaryFolder folder;
   write_bytes(folder / "tensorboard", "");
-  CHECK_THROWS_AS(TensorBoardLog(folder.path(), -1), IoError);
+  CHECK_THROWS_AS(TensorBoardLog(folder.path(), std::nullopt), IoError);
   TensorBoardLog nowhere;
   nowhere.write(MetricsRow("train").add("step", 1).add("loss", 1.0));
   nowhere.sync();
