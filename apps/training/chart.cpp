@@ -1,18 +1,13 @@
 #include "apps/training/chart.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
+#include "apps/training/gnuplot.h"
 #include "engine/error.h"
 #include "engine/file.h"
 #include "engine/format.h"
@@ -45,16 +40,6 @@ bool has_points(const Chart& chart, const Panel& panel) {
                      [&](const Curve& curve) { return has_points(chart, curve); });
 }
 
-// In double quotes gnuplot reads backslashes; quotes and line ends have no place in a label.
-std::string in_quotes(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return result + "\"";
-}
-
 const char* color_of(const Curve& curve) { return kPalette[static_cast<std::size_t>(curve.color % kColors)]; }
 
 struct Layout {
@@ -84,9 +69,10 @@ std::string legend_labels(const std::vector<const Curve*>& entries, const Layout
     const int width = kLetterWidth * (static_cast<int>(entry->label.size()) + 5);
     if (x > kMargin && x + width > layout.width - kMargin) x = kMargin, ++line;
     // Places are set when the height is known: {0} stands for the line.
-    text += format("set label {} {} at screen {:.4f}, screen 1 offset 0, -{:.2f} left front textcolor rgb \"{}\"\n",
-                   number++, in_quotes(label), static_cast<double>(x) / layout.width,
-                   2.4 + 1.4 * static_cast<double>(line), color_of(*entry));
+    text += format(
+        "set label {} {} at screen {:.4f}, screen 1 offset 0, -{:.2f} left front noenhanced textcolor rgb \"{}\"\n",
+        number++, gnuplot_text(label), static_cast<double>(x) / layout.width, 2.4 + 1.4 * static_cast<double>(line),
+        color_of(*entry));
     x += width;
   }
   lines = entries.empty() ? 0 : line + 1;
@@ -101,52 +87,6 @@ std::string data_block(const Chart& chart, const Curve& curve, int number) {
   return text + "END\n";
 }
 
-// gnuplot's own words, for the message.
-std::string first_line(const std::string& path) {
-  try {
-    const std::string content = read_file(path);
-    const std::size_t begin = content.find_first_not_of(" \n\t");
-    if (begin == std::string::npos) return "";
-    return content.substr(begin, content.find('\n', begin) - begin);
-  } catch (const IoError&) {
-    return "";
-  }
-}
-
-// Runs gnuplot in `folder`; its words go into a file there. -1: there is no gnuplot.
-int run_gnuplot(const std::string& folder, const std::vector<std::string>& scripts, const std::string& words) {
-  std::vector<std::string> arguments = {"gnuplot"};
-  arguments.insert(arguments.end(), scripts.begin(), scripts.end());
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, words.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  // A program that waits for signals blocks them in its threads; gnuplot must not inherit that.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-
-  pid_t child = 0;
-  const int failure = posix_spawnp(&child, "gnuplot", &actions, &attributes, pointers.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failure != 0) return -1;
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return -1;
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 }  // namespace
 
 bool has_points(const Chart& chart) {
@@ -155,9 +95,7 @@ bool has_points(const Chart& chart) {
 }
 
 std::string gnuplot_script(const Chart& chart) {
-  if (chart.name.empty() || chart.name.find('/') != std::string::npos || chart.name.front() == '.') {
-    throw ValueError(format("[chart] '{}' is no name of a file", chart.name));
-  }
+  check_picture_name(chart.name);
   std::vector<const Panel*> panels;
   for (const Panel& panel : chart.panels) {
     if (has_points(chart, panel)) panels.push_back(&panel);
@@ -192,24 +130,25 @@ std::string gnuplot_script(const Chart& chart) {
   }
   const auto across = [&](int pixels) { return static_cast<double>(pixels) / layout.width; };
   const auto down = [&](int pixels) { return static_cast<double>(pixels) / layout.height; };
-  text +=
-      format("set multiplot layout {},{} rowsfirst title {} margins screen {:.4f},{:.4f},{:.4f},{:.4f} spacing {}\n",
-             layout.rows, layout.columns, in_quotes(chart.title), across(kLeft), 1 - across(kRight), down(kBottom),
-             1 - down(top + kTop), format("screen {:.4f},{:.4f}", across(kAcross), down(kDown)));
+  text += format(
+      "set multiplot layout {},{} rowsfirst title {} noenhanced margins screen {:.4f},{:.4f},{:.4f},{:.4f} spacing "
+      "{}\n",
+      layout.rows, layout.columns, gnuplot_text(chart.title), across(kLeft), 1 - across(kRight), down(kBottom),
+      1 - down(top + kTop), format("screen {:.4f},{:.4f}", across(kAcross), down(kDown)));
   text += legend;
   number = 0;
   for (std::size_t i = 0; i < panels.size(); ++i) {
     const bool left = i % kPanelsInRow == 0, bottom = i + kPanelsInRow >= panels.size();
-    text += format("set title {} offset 0,-0.7\n", in_quotes(panels[i]->title));
-    text += format("set xlabel {} offset 0,0.3\nset ylabel {} offset 0.5,0\n", in_quotes(bottom ? chart.x_label : ""),
-                   in_quotes(left ? chart.y_label : ""));
+    text += format("set title {} noenhanced offset 0,-0.7\n", gnuplot_text(panels[i]->title));
+    text += format("set xlabel {} noenhanced offset 0,0.3\nset ylabel {} noenhanced offset 0.5,0\n",
+                   gnuplot_text(bottom ? chart.x_label : ""), gnuplot_text(left ? chart.y_label : ""));
     std::string plots;
     for (const Curve& curve : panels[i]->curves) {
       if (!has_points(chart, curve)) continue;
       plots += format("{}$curve{} using 1:2 with {} linecolor rgb \"{}\" linewidth {}{} title {}",
                       plots.empty() ? "plot " : ", \\\n     ", number++, curve.marked ? "linespoints" : "lines",
                       color_of(curve), curve.marked ? "1.8" : "1.3", curve.marked ? " pointtype 7 pointsize 0.4" : "",
-                      in_quotes(curve.label));
+                      gnuplot_text(curve.label));
     }
     text += plots + "\n";
     if (i == 0 && !legend.empty()) text += "unset label\n";
@@ -228,16 +167,7 @@ std::string draw_charts(const std::string& folder, const std::vector<Chart>& cha
     write_file_atomically(folder + "/" + scripts.back(), gnuplot_script(chart));
   }
   if (scripts.empty()) return "there is nothing to draw yet";
-  const std::string words = std::filesystem::absolute(folder) / "gnuplot.log";
-  const int status = run_gnuplot(folder, scripts, words);
-  std::string trouble;
-  if (status == -1 || status == 127) {
-    trouble = format("gnuplot is not installed; its scripts are in {}", folder);
-  } else if (status != 0) {
-    trouble = format("gnuplot failed with status {} in {}: {}", status, folder, first_line(words));
-  }
-  std::filesystem::remove(words, failure);
-  return trouble;
+  return run_gnuplot(folder, scripts);
 }
 
 }  // namespace polygrad

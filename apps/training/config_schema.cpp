@@ -151,7 +151,7 @@ const std::vector<ConfigKey>& config_keys() {
       boolean("probe.norms", "false", "log the norms of attention and of its Jacobians, per layer and head"),
       integer("probe.every_steps", "null", 1, "null: after each epoch"),
       integer("probe.samples", "64", 1, "training samples that are probed, the same ones each time, prepared as for evaluation"),
-      special("probe.maps", KeyType::any_list, "[]", "attention maps to write: a list of {layer, head, reduce}"),
+      free_at_resume(special("probe.maps", KeyType::any_list, "[]", "attention maps to write at each probe: a list of {layer, head, reduce}; layer from 1, -1 the last; head from 1, or mean; reduce mean (over the samples), none (the first sample's) or query (over pictures)")),
 
       free_at_resume(choice("eval.weights", "\"raw\"", "raw ema", "which weights are evaluated")),
       free_at_resume(choice("eval.split", "null", "train val test", "of --eval; null: test where there is one, else val")),

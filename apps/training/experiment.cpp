@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "apps/training/config_schema.h"
+#include "apps/training/maps.h"
 #include "data/lra.h"
 #include "engine/error.h"
 #include "engine/format.h"
@@ -34,7 +35,7 @@ void refuse_unavailable(const Config& config) {
                                defaults.value(key).dump()));
     }
   };
-  for (const char* key : {"model.swin_pad", "attention.bias_position", "attention.class_attention_phi", "probe.maps"}) {
+  for (const char* key : {"model.swin_pad", "attention.bias_position", "attention.class_attention_phi"}) {
     refuse(key, "in this version");
   }
   const std::string why = "for the model " + config.text("model.name");
@@ -188,6 +189,7 @@ ModelConfig model_config(const Config& config, std::int64_t classes, const Prepr
 std::unique_ptr<Model> build_model(const Config& config, std::int64_t classes, const Preprocessing& input) {
   refuse_unavailable(config);
   std::unique_ptr<Model> model = create_model(config.text("model.name"), model_config(config, classes, input));
+  map_requests(config, *model);  // a layer or head that it does not have is refused here
   if (model->num_classes() < classes) {
     throw ConfigError(
         format("[config] model.num_classes: {} for data with {} classes; leave it out, or give at least {}",
@@ -355,6 +357,7 @@ Config overfit_config(Config config, std::int64_t samples) {
   set("train.eval_every_steps", JsonValue::integer(10));
   set("train.checkpoint_every_steps", JsonValue::integer(0));
   set("probe.norms", JsonValue::boolean(false));
+  set("probe.maps", JsonValue::list());
   return config;
 }
 

@@ -32,20 +32,46 @@ void fill(Tensor& picture, std::int64_t top, std::int64_t left, std::int64_t hei
 }
 
 // What a batch shows as f32 (B, C, H, W): its images, or the pictures whose pixels its tokens are.
-Tensor images_of(const Batch& batch, const Preprocessing& input) {
-  if (!input.of_tokens()) return batch.images;
-  if (input.vocabulary != "grey") {
+Tensor images_of(const Tensor& input, const Preprocessing& preprocessing) {
+  if (!preprocessing.of_tokens()) return input;
+  if (preprocessing.vocabulary != "grey") {
     throw ConfigError(
         format("[contact_sheet] the samples are tokens of '{}', no pictures; expected a task of pictures, such as "
                "lra_image or lra_pathfinder",
-               input.vocabulary));
+               preprocessing.vocabulary));
   }
-  const std::int64_t side = std::llround(std::sqrt(static_cast<double>(input.length)));
-  Tensor pictures = Tensor::empty(Shape{batch.size(), 1, side, side});
-  const std::int64_t* ids = batch.tokens.data<std::int64_t>();
-  std::transform(ids, ids + batch.tokens.numel(), pictures.data<float>(),
+  const std::int64_t side = std::llround(std::sqrt(static_cast<double>(preprocessing.length)));
+  Tensor pictures = Tensor::empty(Shape{input.size(0), 1, side, side});
+  const std::int64_t* ids = input.data<std::int64_t>();
+  std::transform(ids, ids + input.numel(), pictures.data<float>(),
                  [](std::int64_t id) { return static_cast<float>(id) / 255; });
   return pictures;
+}
+
+// A colour from 0 to 1 of picture `i` of (B, C, H, W), before it was normalised.
+double color_of(const Tensor& pictures, const Preprocessing& preprocessing, std::int64_t i, std::int64_t channel,
+                std::int64_t y, std::int64_t x) {
+  const std::int64_t from = std::min(channel, pictures.size(1) - 1);
+  const auto number = [&](const std::vector<double>& numbers, double otherwise) {
+    return numbers.empty() ? otherwise : numbers[numbers.size() == 1 ? 0 : static_cast<std::size_t>(from)];
+  };
+  const float* plane = pictures.data<float>() + (i * pictures.size(1) + from) * pictures.size(2) * pictures.size(3);
+  const auto value = static_cast<double>(plane[y * pictures.size(3) + x]);
+  return std::clamp(value * number(preprocessing.stddev, 1) + number(preprocessing.mean, 0), 0.0, 1.0);
+}
+
+// Paints (3, height, width) dots of `color(channel, y, x)`, 0 to 1, each `scale` pixels wide.
+template <typename Color>
+void paint(Tensor& sheet, std::int64_t top, std::int64_t left, std::int64_t height, std::int64_t width,
+           std::int64_t scale, const Color& color) {
+  for (std::int64_t c = 0; c < 3; ++c) {
+    for (std::int64_t y = 0; y < height * scale; ++y) {
+      std::uint8_t* row = sheet.data<std::uint8_t>() + (c * sheet.size(1) + top + y) * sheet.size(2) + left;
+      for (std::int64_t x = 0; x < width * scale; ++x) {
+        row[x] = static_cast<std::uint8_t>(std::lround(255 * color(c, y / scale, x / scale)));
+      }
+    }
+  }
 }
 
 // The text's beginning that fits into `width` pixels.
@@ -113,14 +139,14 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
   if (!batch || batch->size() == 0) throw DataError("[contact_sheet] no training picture");
   if (images < 1) throw ValueError(format("[contact_sheet] {} images; expected at least 1", images));
   const std::int64_t size = batch->size();
-  Tensor pictures = images_of(*batch, experiment.preprocessing);
+  Tensor pictures = images_of(batch->input(), experiment.preprocessing);
   MixPlan plan;
   if (experiment.mix.enabled()) {
     Generator generator = mix_generator(config.seed("seed"), 0, 0);
     plan = draw_mix(experiment.mix, pictures.size(2), pictures.size(3), generator);
     mix_images(pictures, plan);
   }
-  const std::int64_t shown = std::min(images, size), channels = pictures.size(1);
+  const std::int64_t shown = std::min(images, size);
   const std::int64_t height = pictures.size(2), width = pictures.size(3);
   constexpr std::int64_t kGap = 6, kLines = 2;
   const std::int64_t smallest_width = experiment.preprocessing.of_tokens() ? 160 : 96;  // dashes of two pixels
@@ -129,26 +155,13 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
   const std::int64_t cell_width = width * scale + kGap, cell_height = height * scale + kLines * kTextHeight + kGap;
   Tensor sheet = white(rows * cell_height + kGap, columns * cell_width + kGap);
 
-  const Preprocessing& input = experiment.preprocessing;
-  const auto number = [](const std::vector<double>& numbers, std::int64_t c, double otherwise) {
-    return numbers.empty() ? otherwise : numbers[numbers.size() == 1 ? 0 : static_cast<std::size_t>(c)];
-  };
   const std::int64_t* labels = batch->labels.data<std::int64_t>();
   const std::vector<std::string>& names = experiment.train->class_names();
   for (std::int64_t i = 0; i < shown; ++i) {
     const std::int64_t top = kGap + i / columns * cell_height, left = kGap + i % columns * cell_width;
-    for (std::int64_t c = 0; c < 3; ++c) {
-      const std::int64_t from_channel = std::min(c, channels - 1);
-      const float* from = pictures.data<float>() + (i * channels + from_channel) * height * width;
-      const double mean = number(input.mean, from_channel, 0), stddev = number(input.stddev, from_channel, 1);
-      for (std::int64_t y = 0; y < height * scale; ++y) {
-        std::uint8_t* row = sheet.data<std::uint8_t>() + (c * sheet.size(1) + top + y) * sheet.size(2) + left;
-        for (std::int64_t x = 0; x < width * scale; ++x) {
-          const double value = static_cast<double>(from[y / scale * width + x / scale]) * stddev + mean;
-          row[x] = static_cast<std::uint8_t>(std::lround(255 * std::clamp(value, 0.0, 1.0)));
-        }
-      }
-    }
+    paint(sheet, top, left, height, width, scale, [&](std::int64_t c, std::int64_t y, std::int64_t x) {
+      return color_of(pictures, experiment.preprocessing, i, c, y, x);
+    });
     const std::string& own = names[static_cast<std::size_t>(labels[i])];
     const std::string& other = names[static_cast<std::size_t>(labels[size - 1 - i])];
     const bool mixed = plan.lambda < 1 && own != other;
@@ -159,6 +172,45 @@ Tensor contact_sheet(const Config& config, const Experiment& experiment, std::in
       const std::string second = format("{:.2f} {}", 1 - plan.lambda, other);
       draw_text(sheet, fitting(second, width * scale, 1), text_top + kTextHeight, left, 1, 0, 0, 0);
     }
+  }
+  return sheet;
+}
+
+Tensor attention_overlay(const Tensor& input, const Tensor& values, const Preprocessing& preprocessing) {
+  const Tensor pictures = images_of(input, preprocessing);
+  const std::int64_t count = pictures.size(0), height = pictures.size(2), width = pictures.size(3);
+  if (values.dim() != 3 || values.size(0) != count || height % values.size(1) != 0 || width % values.size(2) != 0) {
+    throw ShapeError(format("[attention_overlay] {} pictures {} x {}, values {}; expected (pictures, rows, columns)",
+                            count, height, width, to_string(values.shape())));
+  }
+  const std::int64_t cells = values.size(1) * values.size(2);
+  constexpr std::int64_t kGap = 6, kSmallestWidth = 128;
+  const std::int64_t scale = std::max<std::int64_t>(1, (kSmallestWidth + width - 1) / width);
+  const std::int64_t cell_width = width * scale + kGap, cell_height = 2 * height * scale + kTextHeight + 2 * kGap;
+  Tensor sheet = white(cell_height + kGap, count * cell_width + kGap);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* map = values.data<float>() + i * cells;
+    const auto [low, high] = std::minmax_element(map, map + cells);
+    const double most = std::max({std::abs(static_cast<double>(*low)), std::abs(static_cast<double>(*high)), 1e-300});
+    const std::int64_t left = kGap + i * cell_width, second = kGap + height * scale + kGap;
+    paint(sheet, kGap, left, height, width, scale, [&](std::int64_t c, std::int64_t y, std::int64_t x) {
+      return color_of(pictures, preprocessing, i, c, y, x);
+    });
+    paint(sheet, second, left, height, width, scale, [&](std::int64_t c, std::int64_t y, std::int64_t x) {
+      constexpr double kPositive[] = {0.84, 0.10, 0.11}, kNegative[] = {0.10, 0.42, 0.95};
+      constexpr double kDarkest = 0.25, kLightest = 0.95, kCover = 0.8;
+      double grey = 0;
+      for (std::int64_t channel = 0; channel < 3; ++channel)
+        grey += color_of(pictures, preprocessing, i, channel, y, x) / 3;
+      grey = kDarkest + (kLightest - kDarkest) * grey;
+      const auto value =
+          static_cast<double>(map[y * values.size(1) / height * values.size(2) + x * values.size(2) / width]);
+      if (!std::isfinite(value)) return 0.0;
+      const double share = kCover * std::abs(value) / most;
+      return (1 - share) * grey + share * (value < 0 ? kNegative : kPositive)[c];
+    });
+    draw_text(sheet, fitting(format("{:.2g} to {:.2g}", *low, *high), width * scale, 1), second + height * scale + 2,
+              left, 1, 0, 0, 0);
   }
   return sheet;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "apps/training/config.h"
+#include "apps/training/maps.h"
 #include "engine/error.h"
 #include "engine/format.h"
 
@@ -152,7 +153,11 @@ std::vector<RunRows> read_runs(const std::vector<std::string>& folders) {
 }
 
 std::string plot_runs(const std::vector<std::string>& runs, const std::string& folder) {
-  return draw_charts(folder, run_charts(read_runs(runs)));
+  std::string trouble = draw_charts(folder, run_charts(read_runs(runs)));
+  for (const std::string& run : runs) {
+    if (folder == run + "/plots" && trouble.empty()) trouble = draw_maps(run);
+  }
+  return trouble;
 }
 
 }  // namespace polygrad

@@ -28,7 +28,8 @@ std::vector<Chart> run_charts(const std::vector<RunRows>& runs);
 // folders' names. Throws IoError, naming it, for a folder that is no run.
 std::vector<RunRows> read_runs(const std::vector<std::string>& folders);
 
-// Draws runs into `folder`; returns draw_charts' text.
+// Draws runs into `folder`; returns draw_charts' text. Where that is a run's own plots/, its attention maps are drawn
+// too, in its maps/.
 std::string plot_runs(const std::vector<std::string>& runs, const std::string& folder);
 
 }  // namespace polygrad

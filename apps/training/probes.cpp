@@ -22,11 +22,23 @@ struct LayerSums {
 
 struct Stopped {};  // ends a forward pass
 
-class NormObserver : public AttentionObserver {
+// Shows another observer what it sees, until a stop is requested.
+class StoppedObserver : public AttentionObserver {
  public:
-  explicit NormObserver(std::stop_token stop) : stop_(std::move(stop)) {}
+  StoppedObserver(AttentionObserver& observer, const std::stop_token& stop) : observer_(observer), stop_(stop) {}
   void observe(const AttentionCall& call) override {
     if (stop_.stop_requested()) throw Stopped();
+    observer_.observe(call);
+  }
+
+ private:
+  AttentionObserver& observer_;
+  const std::stop_token& stop_;
+};
+
+class NormObserver : public AttentionObserver {
+ public:
+  void observe(const AttentionCall& call) override {
     const AttentionNorms norms = attention_norms(call.x, call.q, call.k, call.params, call.masks);
     const std::int64_t samples = norms.a.size(0), heads = norms.a.size(1);
     const auto layer = static_cast<std::size_t>(call.layer.config().layer);
@@ -47,25 +59,30 @@ class NormObserver : public AttentionObserver {
     }
   }
   std::vector<LayerSums> layers;
-
- private:
-  std::stop_token stop_;
 };
 
 }  // namespace
 
-std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input, const std::stop_token& stop) {
+bool observe_forward(const Model& model, const Tensor& input, AttentionObserver& observer,
+                     const std::stop_token& stop) {
   const NoGradGuard no_grad;
-  NormObserver observer(stop);
-  const Tensor there = input.to(model.device());
+  // Tokens stay on the CPU, where masks and positions are made of them.
+  const Tensor there = input.dtype() == DType::i64 ? input : input.to(model.device());
+  StoppedObserver heeding(observer, stop);
+  const AttentionObserverGuard guard(heeding);
   try {
-    const AttentionObserverGuard guard(observer);
     for (std::int64_t begin = 0; begin < input.size(0); begin += kSamplesAtOnce) {
       model.forward(slice(there, 0, begin, std::min(begin + kSamplesAtOnce, input.size(0))));
     }
   } catch (const Stopped&) {
-    return {};
+    return false;
   }
+  return true;
+}
+
+std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input, const std::stop_token& stop) {
+  NormObserver observer;
+  if (!observe_forward(model, input, observer, stop)) return {};
   std::vector<LayerNorms> result;
   for (std::size_t i = 0; i < observer.layers.size(); ++i) {
     LayerSums& sums = observer.layers[i];

@@ -19,6 +19,11 @@ struct LayerNorms {
   std::vector<HeadNorms> heads;  // each the mean over the samples of the norm of one (sample, head) matrix
 };
 
+// Shows `observer` every attention of the model on `input` (a batch as a model takes it), a few samples at a time, in
+// their order, without gradients. A stop is heeded between layers: false where it cut this off.
+bool observe_forward(const Model& model, const Tensor& input, AttentionObserver& observer,
+                     const std::stop_token& stop = {});
+
 // Runs `input` (a batch as a model takes it, preprocessed as for evaluation) through the model, a few at a time, and
 // measures every attention layer. A stop is heeded between layers: nothing is returned then.
 std::vector<LayerNorms> probe_norms(const Model& model, const Tensor& input, const std::stop_token& stop = {});

@@ -43,6 +43,7 @@ Trainer::Run::Run(Config given, Experiment parts, TrainerOptions choices)
     experiment.val = experiment.train;
     experiment.test = nullptr;
   }
+  maps = map_requests(config, *experiment.model);
   info.config = config;
   info.class_names = experiment.train->class_names();
   info.preprocessing = experiment.preprocessing;
@@ -118,8 +119,13 @@ void Trainer::Run::open_files() {
       folder->link_best(info.state.best_step);  // a kill between saving the best checkpoint and switching the link
     }
   }
+  const Pending pending = info.state.pending;
+  std::vector<std::string> redone;
+  if (pending != Pending::none) redone.push_back("norms");
+  if (pending == Pending::evaluation) redone.push_back("eval");
   log = MetricsLog(options.out, checkpoint ? std::optional<std::int64_t>(info.state.step) : std::nullopt, redone,
                    config.flag("train.tensorboard"));
+  discard_maps_after(options.out, checkpoint ? info.state.step : -1);
   write_file_atomically(folder->file("config.json"), config.json());
 }
 
@@ -161,7 +167,7 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   loader->start(info.state.position);
   clock.waited = loader->wait_seconds();
   clock.first_step = info.state.step;
-  if (info.state.step == 0 && config.flag("probe.norms")) probe_now(stop);
+  if (info.state.step == 0 && has_probes()) probe_now(stop);
   bool saved = checkpoint.has_value();
   if (info.state.pending != Pending::none) {
     saved = close_step(trainer, stop, info.state.pending);
@@ -206,7 +212,7 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
 Pending Trainer::Run::due_now() const {
   const bool last = info.state.step == total;
   if (every("train.eval_every_steps", steps_per_epoch) || last) return Pending::evaluation;
-  const bool probes = config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last);
+  const bool probes = has_probes() && (every("probe.every_steps", steps_per_epoch) || last);
   return probes ? Pending::probe : Pending::none;
 }
 
@@ -221,7 +227,7 @@ bool Trainer::Run::close_step(const Trainer& trainer, const std::stop_token& sto
   if (info.state.pending == Pending::evaluation) {
     if (const std::optional<bool> evaluated = evaluate_now(trainer, stop)) {
       best = *evaluated;
-      const bool probes = config.flag("probe.norms") && (every("probe.every_steps", steps_per_epoch) || last);
+      const bool probes = has_probes() && (every("probe.every_steps", steps_per_epoch) || last);
       info.state.pending = probes ? Pending::probe : Pending::none;
     }
   }

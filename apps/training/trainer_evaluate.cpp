@@ -49,6 +49,8 @@ bool Trainer::Run::probe_now(const std::stop_token& stop) {
                    .transform = evaluation_transform(experiment.preprocessing)});
     probe_input = images.next()->input();
   }
+  if (!maps.empty() && folder && !write_maps_now(stop)) return false;
+  if (!config.flag("probe.norms")) return true;
   const double epoch = epoch_at(info.state.position);
   const std::vector<LayerNorms> layers = probe_norms(*experiment.model, probe_input, stop);
   for (const LayerNorms& layer : layers) {
@@ -56,6 +58,18 @@ bool Trainer::Run::probe_now(const std::stop_token& stop) {
     log.write(norms_row(layer, info.state.step, epoch));
   }
   return !layers.empty() || !stop.stop_requested();
+}
+
+// A picture that finds no room does not end a run.
+bool Trainer::Run::write_maps_now(const std::stop_token& stop) {
+  try {
+    return write_maps(options.out, info.state.step, *experiment.model, probe_input, experiment.preprocessing, maps,
+                      stop);
+  } catch (const IoError& error) {
+    if (!maps_failed) say(format("warning    attention maps are missing: {}", error.what()));
+    maps_failed = true;
+    return true;
+  }
 }
 
 // --- the end -------------------------------------------------------------------------------------------------------

@@ -11,8 +11,10 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "apps/training/health.h"
+#include "apps/training/maps.h"
 #include "apps/training/train_step.h"
 #include "apps/training/trainer.h"
 #include "data/loader.h"
@@ -41,6 +43,7 @@ struct Trainer::Run {
   std::optional<RunFolder> folder;
   MetricsLog log;
   Tensor probe_input;
+  std::vector<MapRequest> maps;  // written at each probe
 
  private:
   struct Clock {  // of the rows
@@ -60,7 +63,9 @@ struct Trainer::Run {
   Pending due_now() const;
   // Whether it is the best so far; nothing where a stop cut it off.
   std::optional<bool> evaluate_now(const Trainer& trainer, const std::stop_token& stop);
-  bool probe_now(const std::stop_token& stop);  // false where a stop cut it off
+  bool has_probes() const { return config.flag("probe.norms") || !maps.empty(); }
+  bool probe_now(const std::stop_token& stop);       // false where a stop cut it off
+  bool write_maps_now(const std::stop_token& stop);  // the same
   bool save(bool best);
   void complain(const TrainResult& result) const;
   TrainResult finish(const Trainer& trainer, const std::stop_token& stop, bool done);
@@ -87,7 +92,7 @@ struct Trainer::Run {
   Clock clock;
   std::string init_report;  // what was loaded into a new run's model, for people
   std::string lr_change;    // what an allowed change of the configuration does to the learning rate, for people
-  bool full_marks = false, ran = false;
+  bool full_marks = false, ran = false, maps_failed = false;
   std::int64_t failed_saves = 0, failed_step = -1;
   std::string save_trouble;                // of the last one that failed
   double last_lr = 0, last_grad_norm = 0;  // of the last step

@@ -6,7 +6,7 @@
 namespace polygrad::testing {
 
 // Call as `return skip("sample data missing: POLYGRAD_TEST_DATA is not set");`. Allowed reasons begin with "no GPU",
-// "no bf16 units", "sample data missing" or "kernel forbids mounts"; any other fails the suite.
+// "no bf16 units", "sample data missing", "kernel forbids mounts" or "no TensorBoard"; any other fails the suite.
 inline void skip(const char* reason) {
   std::printf("[skip] %s\n", reason);
   std::fflush(stdout);
