@@ -203,8 +203,8 @@ Tensor in_cells(const Tensor& map, std::int64_t cell) {
 // Writes the script that draws `values` (rows, columns), which lie in NAME.npy.
 void write_heat_map(const std::string& folder, HeatMap map, Tensor values) {
   map.data = map.name + ".npy";
-  map.cell = (std::max(values.size(0), values.size(1)) + kMostDrawnSide - 1) / kMostDrawnSide;
-  if (map.cell > 1 && values.size(0) > 1) {
+  if (values.numel() > kMostDrawnSide * kMostDrawnSide) {
+    map.cell = (std::max(values.size(0), values.size(1)) + kMostDrawnSide - 1) / kMostDrawnSide;
     map.title += format(", means of {} x {}", map.cell, map.cell);
     map.data = map.name + "_drawn.npy";
     values = in_cells(values, map.cell);
