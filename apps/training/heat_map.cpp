@@ -12,7 +12,7 @@ namespace polygrad {
 namespace {
 
 constexpr std::int64_t kMostEntries = 50000;  // to be drawn as several dots each
-constexpr int kSide = 420, kLeft = 78, kRight = 146, kTop = 56, kBottom = 62;
+constexpr int kSide = 420, kLeft = 92, kRight = 146, kTop = 56, kBottom = 62;
 
 // White at 0, where numbers have signs; else viridis.
 constexpr const char* kDiverging = "0 \"#2166AC\", 1 \"#92C5DE\", 2 \"#F7F7F7\", 3 \"#F4A582\", 4 \"#B2182B\"";
@@ -64,19 +64,23 @@ std::string gnuplot_script(const HeatMap& map, std::int64_t data_offset) {
       "set tics out nomirror textcolor rgb \"#303030\"\n"
       "set border linecolor rgb \"#606060\"\n"
       "set format cb \"%.3g\"\n";
+  constexpr std::int64_t kFew = 10;
+  if (rows < kFew) text += "set ytics 1\n";
+  if (columns < kFew) text += "set xtics 1\n";
   text += format("set xrange [{:g}:{:g}]\nset yrange [{:g}:{:g}]\n", edge(map.first_column), edge(map.columns),
                  edge(map.rows), edge(map.first_row));
   text +=
       format("set cbrange [{:.6g}:{:.6g}]\nset palette defined ({})\n", low, high, signs ? kDiverging : kSequential);
-  const std::string file = format("\"{}\" binary array=({},{}) skip={} format=\"%float32\" endian=little", map.data,
-                                  map.columns, map.rows, data_offset);
+  const auto file = [&](const std::string& shape) {
+    return format("\"{}\" binary array=({}) skip={} format=\"%float32\" endian=little", map.data, shape, data_offset);
+  };
   const std::int64_t across = std::max<std::int64_t>(1, width / columns),
                      down = std::max<std::int64_t>(1, height / rows);
   if (map.cell == 1 && map.rows * map.columns <= kMostEntries && across * down > 1) {
     text += format(
         "# An entry is {} x {} dots: a viewer that enlarges a picture softens its edges.\n"
         "array entry[{}]\nset table $entries\nplot {} using (entry[int($0)+1]=$1)\nunset table\n",
-        across, down, map.rows * map.columns, file);
+        across, down, map.rows * map.columns, file(format("{}", map.rows * map.columns)));
     const auto range = [&](const char* name, std::int64_t first, std::int64_t end, std::int64_t dots) {
       const double inside = 0.5 / static_cast<double>(dots);  // the middle of the first dot
       return format("set {} [{:.10g}:{:.10g}]\n", name, edge(first) + inside, edge(end) - inside);
@@ -86,8 +90,9 @@ std::string gnuplot_script(const HeatMap& map, std::int64_t data_offset) {
     return text + format("plot \"++\" using 1:2:(entry[int($2+0.5)*{}+int($1+0.5)+1]) with image\n", map.columns);
   }
   const double middle = static_cast<double>(map.cell - 1) / 2;
-  return text + format("plot {} dx={} dy={} origin=({:g},{:g}) \\\n     every 1:1:{}:{} with image\n", file, map.cell,
-                       map.cell, middle, middle, map.first_column, map.first_row);
+  return text + format("plot {} dx={} dy={} origin=({:g},{:g}) \\\n     every 1:1:{}:{} with image\n",
+                       file(format("{},{}", map.columns, map.rows)), map.cell, map.cell, middle, middle,
+                       map.first_column, map.first_row);
 }
 
 }  // namespace polygrad

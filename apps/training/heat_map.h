@@ -16,7 +16,7 @@ struct HeatMap {
   std::int64_t first_row = 0, first_column = 0;  // shown from there on; numbers at the axes are indices of the file
   std::int64_t cell = 1;                         // so many of what the axes count are one row or column
   std::string title, x_label, y_label, value_label;
-  double low = 0, high = 0;  // smallest and largest number shown; where low is negative the colours diverge from 0
+  double low = 0, high = 0;  // where the colours end; where low is negative they diverge from 0
 };
 
 // ValueError where nothing is shown, or the name is no file's. `data_offset`: bytes of the .npy file before its

@@ -200,6 +200,29 @@ Tensor in_cells(const Tensor& map, std::int64_t cell) {
   return result;
 }
 
+// The colours reach to the largest magnitude shown; where few entries are far beyond all others, to where these end.
+void set_range(HeatMap& map, const Tensor& values) {
+  constexpr double kShare = 0.995, kFar = 2;
+  std::vector<double> sizes;
+  map.low = map.high = 0;
+  for (std::int64_t y = map.first_row; y < map.rows; ++y) {
+    for (std::int64_t x = map.first_column; x < map.columns; ++x) {
+      const auto value = static_cast<double>(values.data<float>()[y * map.columns + x]);
+      if (!std::isfinite(value)) continue;
+      map.low = std::min(map.low, value);
+      map.high = std::max(map.high, value);
+      sizes.push_back(std::abs(value));
+    }
+  }
+  if (sizes.empty()) return;
+  const auto place = sizes.begin() + static_cast<std::ptrdiff_t>(kShare * static_cast<double>(sizes.size() - 1));
+  std::nth_element(sizes.begin(), place, sizes.end());
+  if (!(*place > 0) || std::max(-map.low, map.high) <= kFar * *place) return;
+  map.value_label += format(" (in all {:.2g} to {:.2g})", map.low, map.high);
+  map.low = std::max(map.low, -*place);
+  map.high = std::min(map.high, *place);
+}
+
 // Writes the script that draws `values` (rows, columns), which lie in NAME.npy.
 void write_heat_map(const std::string& folder, HeatMap map, Tensor values) {
   map.data = map.name + ".npy";
@@ -212,16 +235,7 @@ void write_heat_map(const std::string& folder, HeatMap map, Tensor values) {
   }
   map.rows = values.size(0);
   map.columns = values.size(1);
-  map.low = std::numeric_limits<double>::infinity();
-  map.high = -map.low;
-  for (std::int64_t y = map.first_row; y < map.rows; ++y) {
-    for (std::int64_t x = map.first_column; x < map.columns; ++x) {
-      const auto value = static_cast<double>(values.data<float>()[y * map.columns + x]);
-      if (!std::isfinite(value)) continue;
-      map.low = std::min(map.low, value);
-      map.high = std::max(map.high, value);
-    }
-  }
+  set_range(map, values);
   const auto bytes = static_cast<std::int64_t>(fs::file_size(folder + "/" + map.data));
   const std::int64_t offset = bytes - values.numel() * static_cast<std::int64_t>(sizeof(float));
   write_file_atomically(folder + "/" + map.name + ".gp", gnuplot_script(map, offset));

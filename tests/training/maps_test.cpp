@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "apps/training/gnuplot.h"
 #include "apps/training/heat_map.h"
 #include "apps/training/plots.h"
 #include "apps/training/probes.h"
@@ -16,6 +17,7 @@
 #include "data/decode.h"
 #include "engine/error.h"
 #include "engine/file.h"
+#include "engine/npy.h"
 #include "models/zoo.h"
 #include "ops/view.h"
 #include "tests/support/temporary_folder.h"
@@ -110,6 +112,27 @@ Tensor noise(std::int64_t samples) {
 }
 
 const Preprocessing kImages = {.channels = 1, .height = 8, .width = 12, .mean = {0.5}, .stddev = {0.5}};
+
+// The PNG picture inside an SVG.
+Tensor embedded_picture(const std::string& svg) {
+  const std::string head = "data:image/png;base64,";
+  const std::size_t begin = svg.find(head);
+  REQUIRE(begin != std::string::npos);
+  std::string bytes;
+  unsigned bits = 0;
+  int have = 0;  // bits that are no byte yet
+  for (std::size_t at = begin + head.size(); svg[at] != '\'' && svg[at] != '='; ++at) {
+    const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const std::size_t value = letters.find(svg[at]);
+    if (value == std::string::npos) continue;  // a line end
+    bits = bits << 6 | static_cast<unsigned>(value);
+    have += 6;
+    if (have < 8) continue;
+    have -= 8;
+    bytes += static_cast<char>(bits >> have & 255);
+  }
+  return decode_image(bytes, "embedded");
+}
 
 Preprocessing of_texts(std::int64_t length) {
   Preprocessing texts;
@@ -328,6 +351,50 @@ TEST_CASE("a large map is drawn as a small picture of means") {
   CHECK(std::filesystem::file_size(place + "layer-1_head-1_mean.svg") < 3'000'000);
   CHECK(std::filesystem::file_size(place + "layer-1_head-2_query.svg") < 1'000'000);
   CHECK(draw_maps(folder.path()) == "");
+}
+
+TEST_CASE("each entry of a matrix is in its picture, in its place and colour") {
+  const TemporaryFolder folder;
+  HeatMap map;
+  map.name = "a";
+  map.data = "a.npy";
+  map.title = map.x_label = map.y_label = map.value_label = "x";
+  struct Case {
+    std::int64_t rows, columns, first;
+  };
+  for (const Case& c : {Case{3, 2, 0}, Case{3, 5, 1}, Case{2, 900, 0}, Case{300, 300, 1}}) {
+    CAPTURE(c.rows);
+    CAPTURE(c.columns);
+    // All 0 but for the last entry, which is the largest; what is not shown is larger still.
+    std::vector<float> values(static_cast<std::size_t>(c.rows * c.columns));
+    for (std::int64_t i = 0; i < c.rows * c.columns; ++i) {
+      if (i / c.columns < c.first || i % c.columns < c.first) values[static_cast<std::size_t>(i)] = 9;
+    }
+    values.back() = 1;
+    save_npy(folder / "a.npy", Tensor::from_vector(values, {c.rows, c.columns}));
+    map.rows = c.rows;
+    map.columns = c.columns;
+    map.first_row = map.first_column = c.first;
+    map.high = 1;
+    const auto offset =
+        static_cast<std::int64_t>(std::filesystem::file_size(folder / "a.npy")) - 4 * c.rows * c.columns;
+    write_file_atomically(folder / "a.gp", gnuplot_script(map, offset));
+    REQUIRE(run_gnuplot(folder.path(), {"a.gp"}) == "");
+    const Tensor picture = embedded_picture(read_file(folder / "a.svg"));
+    const std::int64_t height = picture.size(1), width = picture.size(2), shown = c.rows - c.first;
+    const std::int64_t dots = height / shown, dots_across = width / (c.columns - c.first);
+    CHECK(height == shown * dots);
+    CHECK(width == (c.columns - c.first) * dots_across);
+    int wrong = 0;
+    for (std::int64_t y = 0; y < height; ++y) {
+      for (std::int64_t x = 0; x < width; ++x) {
+        const bool last = y >= height - dots && x >= width - dots_across;
+        const auto green = picture.data<std::uint8_t>()[(height + y) * width + x];
+        wrong += last ? green < 220 : green > 10;  // viridis ends with (253, 231, 37), and begins with (68, 1, 84)
+      }
+    }
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("colours diverge from 0 where numbers are negative, and nothing breaks where they are odd") {
