@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -23,7 +24,7 @@ constexpr int kColors = 8;
 constexpr std::size_t kPanelsInRow = 4;
 constexpr int kPanelWidth = 300, kPanelHeight = 230, kAloneWidth = 760, kAloneHeight = 440;
 // Around all panels, and between them: room for what stands beside an axis.
-constexpr int kLeft = 86, kRight = 18, kBottom = 58, kTop = 24, kAcross = 60, kDown = 58;
+constexpr int kLeft = 86, kRight = 26, kBottom = 58, kTop = 24, kAcross = 60, kDown = 58;
 constexpr int kTitleHeight = 34, kLegendHeight = 22, kLetterWidth = 8;
 
 bool is_drawn(const Chart& chart, const std::pair<double, double>& point) {
@@ -81,10 +82,49 @@ std::string legend_labels(const std::vector<const Curve*>& entries, const Layout
 
 std::string data_block(const Chart& chart, const Curve& curve, int number) {
   std::string text = format("$curve{} << END\n", number);
+  bool gap = false;
   for (const auto& point : curve.points) {
-    if (is_drawn(chart, point)) text += format("{:.10g} {:.10g}\n", point.first, point.second);
+    if (is_drawn(chart, point)) {
+      text += format("{}{:.10g} {:.10g}\n", gap ? "\n" : "", point.first, point.second);
+      gap = false;
+    } else {
+      gap = text.back() == '\n' && text.find('\n') + 1 < text.size();  // none before the first point
+    }
   }
   return text + "END\n";
+}
+
+bool is_marked(const Chart& chart, const Curve& curve) {
+  return curve.marked || std::count_if(curve.points.begin(), curve.points.end(),
+                                       [&](const auto& point) { return is_drawn(chart, point); }) == 1;
+}
+
+// Ranges that the panels share, and one that has a width where all points have one x.
+std::string ranges(const Chart& chart, const std::vector<const Panel*>& panels) {
+  double left = std::numeric_limits<double>::infinity(), right = -left, low = left, high = right;
+  for (const Panel* panel : panels) {
+    for (const Curve& curve : panel->curves) {
+      for (const auto& point : curve.points) {
+        if (!is_drawn(chart, point)) continue;
+        left = std::min(left, point.first);
+        right = std::max(right, point.first);
+        low = std::min(low, point.second);
+        high = std::max(high, point.second);
+      }
+    }
+  }
+  std::string text;
+  if (left == right) {
+    text += right > 0 ? format("set xrange [0:{:.10g}]\n", 2 * right)
+                      : format("set xrange [{0:.10g}-1:{0:.10g}+1]\n", right);
+  }
+  if (chart.same_y && chart.log_y) {
+    const double first = std::floor(std::log10(low)), last = std::max(first + 1, std::ceil(std::log10(high)));
+    text += format("set yrange [1e{}:1e{}]\n", static_cast<int>(first), static_cast<int>(last));
+  } else if (chart.same_y && low < high) {
+    text += format("set yrange [{:.10g}:{:.10g}]\n", low, high);
+  }
+  return text;
 }
 
 }  // namespace
@@ -122,6 +162,7 @@ std::string gnuplot_script(const Chart& chart) {
       "set tics textcolor rgb \"#303030\"\n",
       chart.name, layout.width, layout.height);
   if (chart.log_y) text += "set logscale y\nset format y \"10^{%L}\"\n";
+  text += ranges(chart, panels);
   int number = 0;
   for (const Panel* panel : panels) {
     for (const Curve& curve : panel->curves) {
@@ -146,9 +187,9 @@ std::string gnuplot_script(const Chart& chart) {
     for (const Curve& curve : panels[i]->curves) {
       if (!has_points(chart, curve)) continue;
       plots += format("{}$curve{} using 1:2 with {} linecolor rgb \"{}\" linewidth {}{} title {}",
-                      plots.empty() ? "plot " : ", \\\n     ", number++, curve.marked ? "linespoints" : "lines",
-                      color_of(curve), curve.marked ? "1.8" : "1.3", curve.marked ? " pointtype 7 pointsize 0.4" : "",
-                      gnuplot_text(curve.label));
+                      plots.empty() ? "plot " : ", \\\n     ", number++,
+                      is_marked(chart, curve) ? "linespoints" : "lines", color_of(curve), curve.marked ? "1.8" : "1.3",
+                      is_marked(chart, curve) ? " pointtype 7 pointsize 0.4" : "", gnuplot_text(curve.label));
     }
     text += plots + "\n";
     if (i == 0 && !legend.empty()) text += "unset label\n";

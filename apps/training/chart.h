@@ -12,9 +12,9 @@ namespace polygrad {
 
 struct Curve {
   std::string label;                              // the same one in several panels is one entry of the legend
-  std::vector<std::pair<double, double>> points;  // those that are not finite (log axis: not above 0) are left out
+  std::vector<std::pair<double, double>> points;  // a gap where one is not finite (log axis: not above 0)
   int color = 0;                                  // a place in the palette of eight, which colour-blind people can tell
-  bool marked = false;                            // with a mark on each point, for few points
+  bool marked = false;  // with a mark on each point, for few points; a single one always has it
 };
 
 struct Panel {
@@ -26,6 +26,7 @@ struct Chart {
   std::string name;  // of the files: NAME.gp, NAME.svg
   std::string title, x_label, y_label;
   bool log_y = false;
+  bool same_y = false;        // the panels have one range of y, so that they can be compared
   std::vector<Panel> panels;  // side by side, at most four in a row
 };
 

@@ -16,14 +16,15 @@ namespace {
 struct Norm {
   const char* key;
   const char* title;
+  const char* y_label;  // as in docs/attention.md
 };
 constexpr Norm kNorms[] = {
-    {"attention", "Frobenius norm of the attention matrix"},
-    {"jacobian_s", "norm of the attention's Jacobian in the scores"},
-    {"jacobian_s_sq", "squared norm of the attention's Jacobian in the scores"},
-    {"jacobian_q", "norm of the attention's Jacobian in the query weights"},
-    {"jacobian_q_sq", "squared norm of the attention's Jacobian in the query weights"},
-    {"jacobian_k", "norm of the attention's Jacobian in the key weights"},
+    {"attention", "Frobenius norm of the attention matrix", "‖P‖"},
+    {"jacobian_s", "norm of the attention's Jacobian in the scores", "‖dP/dS‖"},
+    {"jacobian_s_sq", "squared norm of the attention's Jacobian in the scores", "‖dP/dS‖²"},
+    {"jacobian_q", "norm of the attention's Jacobian in the query weights", "‖dP/dW_q‖"},
+    {"jacobian_q_sq", "squared norm of the attention's Jacobian in the query weights", "‖dP/dW_q‖²"},
+    {"jacobian_k", "norm of the attention's Jacobian in the key weights", "‖dP/dW_k‖"},
 };
 
 // `label` of one run's curve among several: "x3, train".
@@ -84,7 +85,8 @@ Chart of_training(const std::vector<RunRows>& runs, const std::string& key, cons
 }
 
 Chart of_layers(const std::vector<RunRows>& runs, const Norm& norm) {
-  Chart chart = chart_over_epochs(norm.key, norm.title, "", true);
+  Chart chart = chart_over_epochs(norm.key, norm.title, norm.y_label, true);
+  chart.same_y = true;
   std::map<std::int64_t, Panel> layers;
   int color = 0;
   for (const RunRows& run : runs) {

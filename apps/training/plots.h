@@ -5,7 +5,8 @@
 //   loss, accuracy       training and validation over the epochs
 //   lr, grad_norm        of the training rows; the norm on a log axis
 //   attention, jacobian_s, jacobian_s_sq, jacobian_q, jacobian_q_sq, jacobian_k
-//                        the norms of docs/attention.md: a panel for each layer, a curve for each run, log axis
+//                        the norms of docs/attention.md: a panel for each layer, a curve for each run, all on one
+//                        log axis
 #pragma once
 
 #include <string>

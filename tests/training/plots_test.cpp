@@ -76,6 +76,7 @@ TEST_CASE("a run's pictures have its points, and those of several runs all of th
   // A null is no point: the curve has one less.
   CHECK(points_drawn(read_file(folder.path() + "/a/plots/grad_norm.svg"), "gradient", false) == 59);
   CHECK(points_drawn(read_file(folder.path() + "/a/plots/accuracy.svg"), "validation", true) == 6);
+  CHECK(points_drawn(read_file(folder.path() + "/a/plots/lr.svg"), "lr", false) == 60);
   CHECK(!std::filesystem::exists(folder.path() + "/a/plots/jacobian_s_sq.svg"));  // zeros have no place on a log axis
   CHECK(!std::filesystem::exists(folder.path() + "/a/plots/gnuplot.log"));
 
@@ -84,6 +85,15 @@ TEST_CASE("a run's pictures have its points, and those of several runs all of th
   CHECK(points_drawn(attention, "x3", true) == 3 * 3);
   CHECK(points_drawn(attention, "softmax", true) == 2 * 2);
   CHECK(points_drawn(read_file(folder.path() + "/both/jacobian_s.svg"), "x3", true) == 3 * 2);
+  for (const char* norm : {"jacobian_q", "jacobian_q_sq", "jacobian_k"}) {
+    const std::string svg = read_file(folder.path() + "/both/" + norm + ".svg");
+    CHECK(points_drawn(svg, "x3", true) == 3 * 3);
+    CHECK(points_drawn(svg, "softmax", true) == 2 * 2);
+    CHECK(svg.find("‖dP/dW_") != std::string::npos);
+  }
+  CHECK(points_drawn(read_file(folder.path() + "/both/lr.svg"), "softmax", false) == 40);
+  CHECK(points_drawn(read_file(folder.path() + "/both/grad_norm.svg"), "x3", false) == 59);
+  CHECK(points_drawn(read_file(folder.path() + "/both/accuracy.svg"), "x3, validation", true) == 6);
   CHECK(points_drawn(read_file(folder.path() + "/both/loss.svg"), "softmax, training", false) == 40);
 }
 
@@ -102,6 +112,27 @@ TEST_CASE("runs are called by their activation, or by their folder where that wo
                        ("[plots] " + folder.path() + " is no run folder: it has no metrics.jsonl").c_str(), IoError);
 }
 
+TEST_CASE("a number that is not finite is a gap, a single point is seen, and layers share one axis") {
+  const TemporaryFolder folder;
+  const double nan = std::nan("");
+  Chart chart;
+  chart.name = "gap";
+  chart.log_y = chart.same_y = true;
+  chart.panels.push_back(
+      {"1", {{"gap", {{0, nan}, {1, 20}, {2, 30}, {3, nan}, {4, nan}, {5, 40}, {6, 50}}, 0, false}}});
+  chart.panels.push_back({"2", {{"one", {{1, 70000}, {2, nan}}, 1, false}}});
+  const std::string script = gnuplot_script(chart);
+  CHECK(script.find("$curve0 << END\n1 20\n2 30\n\n5 40\n6 50\nEND\n") != std::string::npos);
+  CHECK(script.find("set yrange [1e1:1e5]\n") != std::string::npos);
+  CHECK(draw_charts(folder.path(), {chart}) == "");
+  const std::string svg = read_file(folder.path() + "/gap.svg");
+  CHECK(points_drawn(svg, "gap", false) == 4);
+  CHECK(points_drawn(svg, "one", true) == 1);
+  // Where all points have one x, the axis still has a width.
+  chart.panels.erase(chart.panels.begin());
+  CHECK(gnuplot_script(chart).find("set xrange [0:2]\n") != std::string::npos);
+}
+
 TEST_CASE("labels can't break a script, nor can a locale with a decimal comma") {
   Chart chart;
   chart.name = "odd";
@@ -112,7 +143,7 @@ TEST_CASE("labels can't break a script, nor can a locale with a decimal comma") 
   std::setlocale(LC_ALL, "de_DE.UTF-8");
   const std::string script = gnuplot_script(chart);
   std::setlocale(LC_ALL, kept.c_str());
-  CHECK(script.find("0.5 1.5\n2.5 3.25\n") != std::string::npos);
+  CHECK(script.find("0.5 1.5\n\n2.5 3.25\n") != std::string::npos);
   CHECK(script.find("\"a \\\"title\\\" with \\\\n\"") != std::string::npos);
   const TemporaryFolder folder;
   CHECK(draw_charts(folder.path(), {chart}) == "");
