@@ -61,7 +61,7 @@ void draw_text(Tensor& picture, const std::string& text, std::int64_t top, std::
     float x, y, z;
     unsigned char color[4];
   };
-  constexpr std::size_t kBytesPerLetter = 400;  // stb_easy_font: about 270
+  constexpr std::size_t kBytesPerLetter = 1024;  // stb_easy_font: about 270, of an 8 more than 400
   std::string copy = plain(text);
   std::vector<Corner> corners(copy.size() * kBytesPerLetter / sizeof(Corner) + 4);
   const int quads = stb_easy_font_print(0, 0, copy.data(), nullptr, corners.data(),

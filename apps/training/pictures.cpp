@@ -80,25 +80,48 @@ std::string fitting(std::string text, std::int64_t width, std::int64_t scale) {
   return text;
 }
 
+// Cells from one number at an axis to the next: 1, 2 or 5 times a power of ten classes, and room for the number.
+std::int64_t tick_distance(std::int64_t cell, std::int64_t group) {
+  constexpr std::int64_t kRoom = 40;
+  for (std::int64_t power = 1;; power *= 10) {
+    for (const std::int64_t classes : {power, 2 * power, 5 * power}) {
+      if (classes % group == 0 && classes / group * cell >= kRoom) return classes / group;
+    }
+    if (power > (std::int64_t{1} << 40)) return std::int64_t{1} << 40;  // a group that divides none of them
+  }
+}
+
 }  // namespace
 
 Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vector<std::string>& names) {
   const auto classes = static_cast<std::int64_t>(names.size());
-  constexpr std::int64_t kMargin = 8, kSide = 640, kNamed = 40, kLargestCell = 24, kTitle = 2 * kTextHeight;
+  constexpr std::int64_t kMargin = 8, kSide = 640, kNamed = 40, kLargestCell = 32, kTitle = 2 * kTextHeight, kGap = 4;
+  constexpr std::int64_t kLongestName = 200, kLetters = 7, kSmallestNumberedCell = 28;
   constexpr std::int64_t kMostCells = 4096;  // a side; of more classes, neighbours share a cell
   const std::int64_t group = std::max<std::int64_t>(1, (classes + kMostCells - 1) / kMostCells);
   const std::int64_t cells = (classes + group - 1) / group;
   const std::int64_t cell = std::clamp<std::int64_t>(kSide / std::max<std::int64_t>(cells, 1), 1, kLargestCell);
-  const bool named = classes <= kNamed && cell >= kTextHeight;
+  const bool named = classes <= kNamed && cell >= kTextHeight, numbered = named && cell >= kSmallestNumberedCell;
+  // What stands beside a row: each class's number and name, or a number now and then.
+  const std::int64_t every = named ? 1 : tick_distance(cell, group);
+  const auto label_of = [&](std::int64_t row) {
+    return named ? format("{} {}", row, names[static_cast<std::size_t>(row)]) : format("{}", row * group);
+  };
   std::int64_t left = kMargin;
-  if (named) {
-    for (const std::string& name : names)
-      left = std::max(left, kMargin + 4 + std::min<std::int64_t>(text_width(name), 200));
-  }
-  const std::int64_t side = cells * cell, top = kMargin + kTitle;
-  const std::string title = "rows: labels, columns: predicted, dark: often";
+  for (std::int64_t row = 0; row < cells; row += every)
+    left = std::max(left, kMargin + kGap + std::min<std::int64_t>(text_width(label_of(row)), kLongestName));
+  const std::int64_t side = cells * cell, top = kMargin + kTitle + kTextHeight;
+  const std::string title =
+      format("rows: labels, columns: predicted, {}", numbered ? "numbers: percent of the row" : "dark: often");
   Tensor picture = white(top + side + kMargin, std::max(left + side, kMargin + text_width(title)) + kMargin);
   draw_text(picture, title, kMargin, kMargin, 1, 0, 0, 0);
+  for (std::int64_t at = 0; at < cells; at += every) {
+    draw_text(picture, fitting(label_of(at), kLongestName, 1), top + at * cell + (cell - kLetters) / 2, kMargin, 1, 0,
+              0, 0);
+    const std::string number = format("{}", at * group);
+    draw_text(picture, number, top - kTextHeight, left + at * cell + (named ? (cell - text_width(number)) / 2 : 0), 1,
+              0, 0, 0);
+  }
   for (std::int64_t y = 0; y < cells; ++y) {
     std::vector<std::int64_t> row(static_cast<std::size_t>(cells));
     std::int64_t sum = 0;
@@ -108,10 +131,6 @@ Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vec
         row[static_cast<std::size_t>(predicted / group)] += count;
         sum += count;
       }
-    }
-    if (named) {
-      draw_text(picture, fitting(names[static_cast<std::size_t>(y)], 200, 1), top + y * cell + (cell - 7) / 2, kMargin,
-                1, 0, 0, 0);
     }
     for (std::int64_t x = 0; x < cells; ++x) {
       // The root makes small shares visible; a class without samples is grey.
@@ -125,6 +144,11 @@ Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vec
       } else {
         fill(picture, top + y * cell, left + x * cell, cell, cell, {230, 230, 230});
       }
+      if (!numbered || share == 0) continue;
+      const std::string number = share < 0.005 ? "<1" : format("{:.0f}", 100 * share);
+      const int ink = light < 128 ? 255 : 0;
+      draw_text(picture, number, top + y * cell + (cell - kLetters) / 2,
+                left + x * cell + (cell - text_width(number)) / 2, 1, ink, ink, ink);
     }
   }
   // The border, where the cells end.

@@ -12,8 +12,9 @@
 
 namespace polygrad {
 
-// `counts` is K x K, rows the labels, columns the predictions: each row's share as a shade, white for none. From 4097
-// classes on neighbours share a cell.
+// `counts` is K x K, rows the labels, columns the predictions: each row's share as a shade, white for none, and of up
+// to 22 classes in percent. Classes are numbered from 0 at both axes, up to 40 are named. From 4097 classes on
+// neighbours share a cell.
 Tensor confusion_picture(const std::vector<std::int64_t>& counts, const std::vector<std::string>& names);
 
 // The first batch of epoch 0 exactly as the model gets it, mixing included, turned back into colours; under each image

@@ -418,6 +418,22 @@ TEST_CASE("a picture too large for the PNG writer is refused, not cut") {
   CHECK_THROWS_WITH_AS(write_png("none.png", huge), Contains("expected at most 268435456 bytes"), ValueError);
 }
 
+TEST_CASE("every letter is drawn whole: twice the same, it looks twice the same") {
+  for (char letter = '!'; letter <= '~'; ++letter) {
+    const std::string text(2, letter);
+    const std::int64_t width = text_width(text), half = width / 2;
+    Tensor twice = Tensor::from_vector(std::vector<std::uint8_t>(static_cast<std::size_t>(3 * kTextHeight * width)),
+                                       {3, kTextHeight, width});
+    draw_text(twice, text, 0, 0, 1, 255, 255, 255);
+    int different = 0;
+    for (std::int64_t i = 0; i < kTextHeight * half; ++i) {
+      const std::int64_t at = i / half * width + i % half;
+      different += twice.data<std::uint8_t>()[at] != twice.data<std::uint8_t>()[at + half];
+    }
+    CHECK_MESSAGE(different == 0, letter);
+  }
+}
+
 TEST_CASE("letters are drawn where they were asked for, and cut at the border") {
   Tensor picture = Tensor::from_vector(std::vector<std::uint8_t>(3 * 20 * 40, 0), Shape{3, 20, 40});
   draw_text(picture, "a\xC3\xA9", 2, 3, 1, 255, 128, 0);
