@@ -53,6 +53,7 @@ TEST_CASE("wrong usage is exit 2, one line that says what is meant, and no folde
         "attention.dropout=0.1"},
        {"linear", "dropout"}},
       {{"--config", "fashion_mnist", "--set", "train.precision=f16"}, {"train.precision", "bf16"}},
+      {{"--config", "fashion_mnist", "--set", "probe.maps=[{\"layer\":5}]"}, {"probe.maps", "layer 5", "1 to 4"}},
       {{"--config", "fashion_mnist", "--set", "model.name=vit_tinny"}, {"vit_tinny", "vit_tiny"}},
       {{"--config", folder / "none.json"}, {"none.json"}},
       {{"--config", folder / "dup.json"}, {"dup.json", "model"}},
