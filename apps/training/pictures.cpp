@@ -210,7 +210,7 @@ Tensor attention_overlay(const Tensor& input, const Tensor& values, const Prepro
   const std::int64_t cells = values.size(1) * values.size(2);
   constexpr std::int64_t kGap = 6, kSmallestWidth = 128;
   const std::int64_t scale = std::max<std::int64_t>(1, (kSmallestWidth + width - 1) / width);
-  const std::int64_t cell_width = width * scale + kGap, cell_height = 2 * height * scale + kTextHeight + 2 * kGap;
+  const std::int64_t cell_width = width * scale + kGap, cell_height = 2 * height * scale + 2 * kTextHeight + 3 * kGap;
   Tensor sheet = white(cell_height + kGap, count * cell_width + kGap);
   for (std::int64_t i = 0; i < count; ++i) {
     const float* map = values.data<float>() + i * cells;
@@ -236,6 +236,9 @@ Tensor attention_overlay(const Tensor& input, const Tensor& values, const Prepro
     draw_text(sheet, fitting(format("{:.2g} to {:.2g}", *low, *high), width * scale, 1), second + height * scale + 2,
               left, 1, 0, 0, 0);
   }
+  draw_text(sheet,
+            fitting("red: positive, blue: negative, each from 0 to the largest magnitude", sheet.size(2) - 2 * kGap, 1),
+            sheet.size(1) - kTextHeight - 2, kGap, 1, 0, 0, 0);
   return sheet;
 }
 
