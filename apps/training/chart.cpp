@@ -24,7 +24,7 @@ constexpr int kColors = 8;
 constexpr std::size_t kPanelsInRow = 4;
 constexpr int kPanelWidth = 300, kPanelHeight = 230, kAloneWidth = 760, kAloneHeight = 440;
 // Around all panels, and between them: room for what stands beside an axis.
-constexpr int kLeft = 86, kRight = 26, kBottom = 58, kTop = 24, kAcross = 60, kDown = 58;
+constexpr int kLeft = 100, kRight = 26, kBottom = 58, kTop = 24, kAcross = 60, kDown = 58;
 constexpr int kTitleHeight = 34, kLegendHeight = 22, kLetterWidth = 8;
 
 bool is_drawn(const Chart& chart, const std::pair<double, double>& point) {

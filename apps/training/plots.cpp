@@ -1,5 +1,6 @@
 #include "apps/training/plots.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -72,13 +73,21 @@ Chart measured(const std::vector<RunRows>& runs, const std::string& key, const s
   return chart;
 }
 
+// `what` is the curve of a single run. Runs that are all alike, as learning rates are, have one curve: they would cover
+// each other.
 Chart of_training(const std::vector<RunRows>& runs, const std::string& key, const std::string& title,
-                  const std::string& what, bool log_y) {
-  Chart chart = chart_over_epochs(key, title, what, log_y);
+                  const std::string& what, const std::string& y_label, bool log_y) {
+  Chart chart = chart_over_epochs(key, title, y_label, log_y);
   Panel panel;
   int color = 0;
   for (const RunRows& run : runs) {
     panel.curves.push_back({runs.size() == 1 ? what : run.label, points_of(run, "train", key), color++, false});
+  }
+  const bool alike = std::all_of(panel.curves.begin(), panel.curves.end(),
+                                 [&](const Curve& curve) { return curve.points == panel.curves.front().points; });
+  if (panel.curves.size() > 1 && alike) {
+    panel.curves.resize(1);
+    panel.curves.front().label = "all runs";
   }
   chart.panels.push_back(std::move(panel));
   return chart;
@@ -131,8 +140,8 @@ std::vector<Chart> run_charts(const std::vector<RunRows>& runs) {
   std::vector<Chart> charts = {
       measured(runs, "loss", "loss", "cross-entropy"),
       measured(runs, "top1", "accuracy", "top-1, %"),
-      of_training(runs, "lr", "learning rate", "lr", false),
-      of_training(runs, "grad_norm", "norm of the gradient, before clipping", "gradient", true),
+      of_training(runs, "lr", "learning rate", "lr", "learning rate", false),
+      of_training(runs, "grad_norm", "norm of the gradient, before clipping", "gradient", "norm", true),
   };
   for (const Norm& norm : kNorms) charts.push_back(of_layers(runs, norm));
   return charts;

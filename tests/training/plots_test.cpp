@@ -97,6 +97,16 @@ TEST_CASE("a run's pictures have its points, and those of several runs all of th
   CHECK(points_drawn(read_file(folder.path() + "/both/loss.svg"), "softmax, training", false) == 40);
 }
 
+TEST_CASE("learning rates that are all alike are one curve") {
+  const TemporaryFolder folder;
+  write_run(folder.path() + "/a", "x3", 7, 1);
+  write_run(folder.path() + "/b", "softmax", 7, 1);
+  CHECK(plot_runs({folder.path() + "/a", folder.path() + "/b"}, folder.path() + "/both") == "");
+  const std::string svg = read_file(folder.path() + "/both/lr.svg");
+  CHECK(points_drawn(svg, "all runs", false) == 7);
+  CHECK(points_drawn(svg, "x3", false) == 0);
+}
+
 TEST_CASE("runs are called by their activation, or by their folder where that would not tell them apart") {
   const TemporaryFolder folder;
   write_run(folder.path() + "/first", "x3", 1, 1);
