@@ -330,6 +330,25 @@ TEST_CASE("a run with maps has the weights of one without; a resume leaves each 
   CHECK(pictures == 12);
 }
 
+TEST_CASE("maps that can't be written are said once, and end nothing") {
+  const TemporaryFolder folder;
+  const Config config = small_config({R"(probe.maps=[{"layer":1}])", "probe.every_steps=5"});
+  int warnings = 0;
+  Trainer trainer(config, small_experiment(config),
+                  {.out = folder / "run", .report = [&](std::string_view line) {
+                     warnings +=
+                         line.starts_with("warning    attention maps are missing: [maps] can't make the folder ");
+                   }});
+  trainer.on_step = [&](const StepInfo& info) {
+    if (info.step != 1) return;
+    std::filesystem::remove_all(folder / "run/maps");
+    write_file_atomically(folder / "run/maps", "in the way");
+  };
+  const TrainResult result = trainer.run();
+  CHECK(result.status == "done");
+  CHECK(warnings == 1);
+}
+
 TEST_CASE("a large map is drawn as a small picture of means") {
   const TemporaryFolder folder;
   ModelConfig config;
@@ -394,6 +413,21 @@ TEST_CASE("each entry of a matrix is in its picture, in its place and colour") {
       }
     }
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a matrix of nothing but NaN has its picture too") {
+  const TemporaryFolder folder;
+  for (const std::int64_t side : {5, 300}) {
+    const std::vector<float> values(static_cast<std::size_t>(side * side), std::numeric_limits<float>::quiet_NaN());
+    save_npy(folder / "a.npy", Tensor::from_vector(values, {side, side}));
+    HeatMap map;
+    map.name = "a";
+    map.data = "a.npy";
+    map.rows = map.columns = side;
+    write_file_atomically(folder / "a.gp", gnuplot_script(map, 128));
+    CHECK(run_gnuplot(folder.path(), {"a.gp"}) == "");
+    CHECK(std::filesystem::exists(folder / "a.svg"));
   }
 }
 
