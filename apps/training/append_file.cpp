@@ -10,7 +10,6 @@
 #include "engine/error.h"
 #include "engine/file.h"
 #include "engine/format.h"
-#include "engine/log.h"
 
 namespace polygrad {
 
@@ -52,9 +51,7 @@ void AppendFile::append(std::string_view record) {
       // All that waits is tried again with the next record. (Where even this fails, the half record stands until the
       // next resume, which leaves it out.)
       [[maybe_unused]] const int ignored = ::ftruncate(descriptor_, good_size_);
-      const std::string trouble = format("{}: {}", path_, std::generic_category().message(reason));
-      if (trouble != trouble_) log_message(LogLevel::warning, format("rows of {} wait until there is room", trouble));
-      trouble_ = trouble;
+      trouble_ = format("{}: {}", path_, std::generic_category().message(reason));
       return;
     }
     done += static_cast<std::size_t>(wrote);

@@ -23,7 +23,7 @@ class AppendFile {
   void append(std::string_view record);
   // Makes what was written durable.
   void sync();
-  // "" or why records are waiting ("PATH: No space left on device"). A warning has said so once.
+  // "" or why records are waiting ("PATH: No space left on device").
   const std::string& trouble() const { return trouble_; }
 
  private:

@@ -160,7 +160,7 @@ MetricsLog::MetricsLog(const std::string& folder, std::optional<std::int64_t> re
   csv_ = AppendFile(folder + "/metrics.csv", csv);
   norms_ = AppendFile(norms_path, norms);
   if (!tensorboard) return;
-  tensorboard_ = TensorBoardLog(folder, resumed_step);
+  tensorboard_ = TensorBoardLog(folder, resumed_step, redone);
   if (!tensorboard_.begins()) return;
   for (const MetricsRow& row : kept) tensorboard_.write(row);  // the run did not write it before
 }
@@ -169,6 +169,7 @@ void MetricsLog::write(const MetricsRow& row) {
   jsonl_.append(row.json().dump() + "\n");
   if (row.event() != "norms") csv_.append(csv_line(row));
   tensorboard_.write(row);
+  tell_trouble();
 }
 
 void MetricsLog::write_norms(std::int64_t step, double epoch, std::int64_t layer, const std::vector<HeadNorms>& heads) {
@@ -183,6 +184,14 @@ void MetricsLog::write_norms(std::int64_t step, double epoch, std::int64_t layer
     lines += "\n";
   }
   norms_.append(lines);
+  tell_trouble();
+}
+
+void MetricsLog::tell_trouble() {
+  const std::string now = trouble();
+  if (!now.empty() && !told_)  // once for all files
+    log_message(LogLevel::warning, format("[metrics] {}; rows wait in memory until there is room", now));
+  told_ = !now.empty();
 }
 
 void MetricsLog::sync() {

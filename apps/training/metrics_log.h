@@ -49,8 +49,8 @@ struct HeadNorms {
 class MetricsLog {
  public:
   MetricsLog() = default;  // writes nowhere
-  // Opens the files of `folder`, tensorboard/ only where asked for. `resumed_step` empty: they begin anew. Else a cut or
-  // damaged line is dropped, and so is each row of a later step, and those of the step itself whose event is in
+  // Opens the files of `folder`, tensorboard/ only where asked for. `resumed_step` empty: they begin anew. Else a cut
+  // or damaged line is dropped, and so is each row of a later step, and those of the step itself whose event is in
   // `redone`: they will be written again. Then rows are appended. Throws IoError.
   MetricsLog(const std::string& folder, std::optional<std::int64_t> resumed_step,
              const std::vector<std::string>& redone = {}, bool tensorboard = false);
@@ -65,8 +65,10 @@ class MetricsLog {
   std::string trouble() const;
 
  private:
+  void tell_trouble();
   AppendFile jsonl_, csv_, norms_;
   TensorBoardLog tensorboard_;
+  bool told_ = false;  // of the trouble that there is
 };
 
 // All complete rows of a metrics.jsonl; a cut or damaged line is left out. Throws IoError where it can't be read.

@@ -155,11 +155,19 @@ FieldReader::Field field_of(std::string_view message, std::uint32_t number) {
 
 bool is_scalar(std::string_view event) { return !field_of(event, kSummary).bytes.empty(); }
 
+// Of the row that an event was made of.
+std::string row_event(std::string_view tag) {
+  const std::string_view group = tag.substr(0, tag.find('/'));
+  return group == "train" ? "train" : group == "val" ? "eval" : "norms";
+}
+
 // Whether a resume from `last_step` keeps that event: no number of a later step, nor of the test part.
-bool is_kept(std::string_view event, std::int64_t last_step) {
+bool is_kept(std::string_view event, std::int64_t last_step, const std::vector<std::string>& redone) {
   if (!is_scalar(event)) return true;
   const std::string_view tag = field_of(field_of(field_of(event, kSummary).bytes, kValue).bytes, kTag).bytes;
-  return !tag.starts_with("test") && static_cast<std::int64_t>(field_of(event, kStep).integer) <= last_step;
+  const auto step = static_cast<std::int64_t>(field_of(event, kStep).integer);
+  if (tag.starts_with("test") || step > last_step) return false;
+  return step < last_step || std::find(redone.begin(), redone.end(), row_event(tag)) == redone.end();
 }
 
 // --- rows ----------------------------------------------------------------------------------------------------------
@@ -244,7 +252,8 @@ std::vector<std::string> read_event_records(std::string_view file) {
   return records;
 }
 
-TensorBoardLog::TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step) {
+TensorBoardLog::TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step,
+                               const std::vector<std::string>& redone) {
   const std::string folder = run_folder + "/tensorboard";
   std::error_code error;
   fs::create_directories(folder, error);
@@ -255,10 +264,11 @@ TensorBoardLog::TensorBoardLog(const std::string& run_folder, std::optional<std:
       fs::remove(path, error);
     } else {
       // Not removed and not written anew: a TensorBoard that looks on has it open, and goes on to the next file. Rows
-      // come in the order of their steps, and those of the test part last: what is kept is the file's beginning.
+      // come in the order of their steps, of a step those to be redone behind the others, and those of the test part
+      // last: what is kept is the file's beginning.
       std::uint64_t size = 0;
       for (const std::string& payload : read_event_records(read_file(path.string(), kMaxFileBytes))) {
-        if (!is_kept(payload, *resumed_step)) break;
+        if (!is_kept(payload, *resumed_step, redone)) break;
         size += kHeadBytes + payload.size() + kTailBytes;
         begins_ = begins_ && !is_scalar(payload);
       }

@@ -32,9 +32,10 @@ class TensorBoardLog {
  public:
   TensorBoardLog() = default;  // writes nowhere
   // Begins an event file of `run_folder`. `resumed_step` empty: earlier ones are removed. Else they lose what is cut or
-  // damaged, each event of a later step, and those of the test part, which a run that goes on looks at again. Throws
-  // IoError.
-  TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step);
+  // damaged, each event of a later step, those of the step itself that will be written again (`redone`, as MetricsLog
+  // has it), and those of the test part, which a run that goes on looks at again. Throws IoError.
+  TensorBoardLog(const std::string& run_folder, std::optional<std::int64_t> resumed_step,
+                 const std::vector<std::string>& redone = {});
 
   // Whether no earlier number is there.
   bool begins() const { return begins_; }

@@ -146,7 +146,7 @@ TEST_CASE("CRC-32C: the known values") {
 
 TEST_CASE("the bytes of a file: length, its check, an Event, its check") {
   const TemporaryFolder folder;
-  MetricsLog log(folder.path(), std::nullopt, true);
+  MetricsLog log(folder.path(), std::nullopt, {}, true);
   const std::vector<std::string> files = event_files(folder.path());
   REQUIRE(files.size() == 1);
   CHECK(files[0].find("/tensorboard/events.out.tfevents.") != std::string::npos);
@@ -168,7 +168,7 @@ TEST_CASE("the bytes of a file: length, its check, an Event, its check") {
 
 TEST_CASE("each row's numbers are scalars under their tags, and what is not finite is NaN") {
   const TemporaryFolder folder;
-  MetricsLog log(folder.path(), std::nullopt, true);
+  MetricsLog log(folder.path(), std::nullopt, {}, true);
   log.write(MetricsRow("start").add("step", 0).add("params", 10));
   log.write(MetricsRow("norms").add("step", 0).add("epoch", 0.0).add("layer", 12).add("attention", 2.5));
   log.write(MetricsRow("train").add("step", 300).add("epoch", 1.5).add("loss", kNan).add("lr", 1e-3));
@@ -196,14 +196,14 @@ TEST_CASE("a resume keeps each step once, with its time, and drops the look at t
   const TemporaryFolder folder;
   std::vector<double> times;
   {
-    MetricsLog log(folder.path(), std::nullopt, true);
+    MetricsLog log(folder.path(), std::nullopt, {}, true);
     write_steps(log, 1, 9);
     log.write(eval_row("test", 3));
     log.write(eval_row("test", 4).add("weights", "last"));
     times = read_events(folder.path()).wall_times;
   }
   {
-    MetricsLog log(folder.path(), 6, true);
+    MetricsLog log(folder.path(), 6, {}, true);
     write_steps(log, 7, 12);
   }
   REQUIRE(event_files(folder.path()).size() == 2);
@@ -216,11 +216,11 @@ TEST_CASE("a resume keeps each step once, with its time, and drops the look at t
   for (std::size_t i = 2; i < 8; ++i) CHECK(events.wall_times[i] == times[i]);
   // Again, to before the second start; then a new run in the same folder begins anew.
   {
-    MetricsLog log(folder.path(), 5, true);
+    MetricsLog log(folder.path(), 5, {}, true);
     write_steps(log, 6, 7);
   }
   CHECK(steps_of(read_events(folder.path()), "train/loss") == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7});
-  MetricsLog log(folder.path(), std::nullopt, true);
+  MetricsLog log(folder.path(), std::nullopt, {}, true);
   CHECK(event_files(folder.path()).size() == 1);
   CHECK(read_events(folder.path()).scalars.empty());
 }
@@ -229,7 +229,7 @@ TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the file") {
   const TemporaryFolder whole;
   std::size_t kept = 0;
   {
-    MetricsLog log(whole.path(), std::nullopt, true);
+    MetricsLog log(whole.path(), std::nullopt, {}, true);
     write_steps(log, 1, 2);
     kept = read_bytes(event_files(whole.path())[0]).size();
     write_steps(log, 3, 4);
@@ -240,7 +240,7 @@ TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the file") {
     const TemporaryFolder folder;
     std::filesystem::create_directories(folder / "tensorboard");
     write_bytes(folder.path() + name, file.substr(0, length));
-    MetricsLog log(folder.path(), 2, true);
+    MetricsLog log(folder.path(), 2, {}, true);
     write_steps(log, 3, 3);
     CHECK(steps_of(read_events(folder.path()), "train/loss") == std::vector<std::int64_t>{1, 2, 3});
   }
@@ -253,6 +253,30 @@ TEST_CASE("cut at any byte, as a kill leaves it, a resume repairs the file") {
   CHECK(read_event_records(file).size() == 6);
 }
 
+TEST_CASE("rows of the step itself that will be written again are dropped") {
+  for (const bool evaluation : {false, true}) {
+    const TemporaryFolder folder;
+    const auto norms = [](std::int64_t step) {
+      return MetricsRow("norms").add("step", step).add("layer", 1).add("attention", 1.0);
+    };
+    {
+      MetricsLog log(folder.path(), std::nullopt, {}, true);
+      for (std::int64_t step = 1; step <= 2; ++step) {
+        write_steps(log, step, step);
+        log.write(eval_row("val", step));
+        log.write(norms(step));
+      }
+    }
+    std::vector<std::string> redone = {"norms"};
+    if (evaluation) redone.push_back("eval");
+    MetricsLog log(folder.path(), 2, redone, true);
+    const Events events = read_events(folder.path());
+    CHECK(steps_of(events, "train/loss") == std::vector<std::int64_t>{1, 2});
+    CHECK(steps_of(events, "val/top1").size() == (evaluation ? 1 : 2));
+    CHECK(steps_of(events, "attention/layer_01") == std::vector<std::int64_t>{1});
+  }
+}
+
 TEST_CASE("switched on at a resume, it has the earlier rows too") {
   const TemporaryFolder folder;
   {
@@ -260,7 +284,7 @@ TEST_CASE("switched on at a resume, it has the earlier rows too") {
     write_steps(log, 1, 5);
     CHECK(!std::filesystem::exists(folder / "tensorboard"));
   }
-  MetricsLog log(folder.path(), 4, true);
+  MetricsLog log(folder.path(), 4, {}, true);
   write_steps(log, 5, 6);
   CHECK(steps_of(read_events(folder.path()), "train/loss") == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
 }
