@@ -330,6 +330,26 @@ TEST_CASE("a run with maps has the weights of one without; a resume leaves each 
   CHECK(pictures == 12);
 }
 
+TEST_CASE("a stop cuts a probe off, and the resume makes its maps") {
+  const TemporaryFolder folder;
+  const Config config = small_config({R"(probe.maps=[{"layer":1},{"layer":-1,"reduce":"query"}])", "train.epochs=2",
+                                      "probe.every_steps=7", "train.eval_every_steps=7"});
+  Trainer(config, small_experiment(config), {.out = folder / "whole"}).run();
+  {
+    Trainer trainer(config, small_experiment(config), {.out = folder / "cut"});
+    std::stop_source stop;
+    trainer.on_eval = [&](const EvalInfo&) { stop.request_stop(); };
+    CHECK(trainer.run(stop.get_token()).status == "stopped");
+    CHECK(!std::filesystem::exists(folder / "cut/maps/step-000007/layer-1_head-mean_mean.npy"));
+  }
+  Trainer(config, small_experiment(config), {.out = folder / "cut", .resume = "auto"}).run();
+  const std::vector<std::string> files = files_below(folder / "whole/maps");
+  CHECK(files_below(folder / "cut/maps") == files);
+  CHECK(files.size() == 3 * 4);
+  for (const std::string& file : files)
+    CHECK_MESSAGE(read_file(folder / ("cut/maps/" + file)) == read_file(folder / ("whole/maps/" + file)), file);
+}
+
 TEST_CASE("maps that can't be written are said once, and end nothing") {
   const TemporaryFolder folder;
   const Config config = small_config({R"(probe.maps=[{"layer":1}])", "probe.every_steps=5"});
