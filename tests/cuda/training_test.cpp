@@ -382,6 +382,8 @@ TEST_CASE("the loss scale doubles after 2000 good steps, and a checkpoint keeps 
   // As if the run had met an overflow, and many good steps.
   const std::string file = out + "/checkpoints/latest/state.json";
   std::string text = read_file(file);
+  text.resize(text.rfind(",\n  \"hash\""));  // as the first versions wrote it: without a hash of what stands before
+  text += "\n}\n";
   const auto put = [&](const std::string& old, const std::string& now) {
     const std::size_t at = text.find(old);
     REQUIRE(at != std::string::npos);
