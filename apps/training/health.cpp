@@ -66,10 +66,11 @@ std::optional<std::string> Health::at_chance(std::int64_t step, const EvalResult
 
 std::optional<std::string> Health::not_finite(const EvalResult& result, const TrainingRow& training) const {
   if (std::isfinite(result.loss) || !std::isfinite(training.loss)) return std::nullopt;
+  const std::string beside = training.loss > 0 ? format(" while training goes on with {:.4f}", training.loss) : "";
   return format(
-      "warning    the loss on val is {} while training goes on with {:.4f}: a picture of val that holds no "
-      "number, or scores that overflow; this evaluation can't be the best",
-      result.loss, training.loss);
+      "warning    the loss on val is {}{}: a picture of val that holds no number, or scores that overflow; this "
+      "evaluation can't be the best",
+      result.loss, beside);
 }
 
 std::optional<std::string> Health::overfitting(const EvalResult& result, const TrainingRow& training) const {

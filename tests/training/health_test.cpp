@@ -151,3 +151,14 @@ TEST_CASE("the first loss of a fresh model is ln K, give or take") {
   CHECK_FALSE(warns(10, 2.3026 * 1.3, 16).empty());
   CHECK(warns(10, kNan).empty());  // that is a divergence
 }
+
+TEST_CASE("a number that is not known yet is not told") {
+  const EvalResult result{.loss = kNan, .top1 = 20, .top5 = kNan, .count = 100};
+  const auto warning = [&](const TrainingRow& training) {
+    const std::vector<std::string> all = Health({.classes = 5}).after_evaluation(1, result, training);
+    return all.empty() ? std::string() : all[0];
+  };
+  CHECK(warning({.loss = 1.25}).find("the loss on val is nan while training goes on with 1.2500: ") !=
+        std::string::npos);
+  CHECK(warning({}).find("the loss on val is nan: a picture") != std::string::npos);  // as behind a resume
+}
