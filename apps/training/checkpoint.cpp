@@ -289,6 +289,8 @@ CheckpointInfo read_checkpoint_info(const std::string& checkpoint) {
   return info;
 }
 
+void check_weights(const std::string& checkpoint) { check_files(checkpoint, {kWeightsFile}); }
+
 void load_checkpoint_weights(const std::string& checkpoint, const std::string& weights, Module& model) {
   check_files(checkpoint, {weights == "raw" ? kWeightsFile : kStateFile});
   if (weights == "raw") {

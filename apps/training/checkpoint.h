@@ -2,8 +2,9 @@
 //
 //   checkpoints/step-000500/model.safetensors   the weights that are trained, under the model's names
 //                           state.safetensors   "optimizer.<part>.<parameter>", "optimizer.step.<parameter>",
-//                           "ema.<parameter>" state.json          the rest: progress, best, configuration, classes,
-//                           preprocessing, versions
+//                                               "ema.<parameter>"
+//                           state.json          the rest: progress, best, configuration, classes, preprocessing,
+//                                               versions, and the hashes that tell the files of one save from others
 //
 // Where this stands: above run_folder.h (where and how a checkpoint appears), below trainer.h.
 // A run resumed from one ends with the bytes of a run that was never stopped: every random number is named by (seed,
@@ -99,6 +100,9 @@ void save_checkpoint(RunFolder& folder, const CheckpointInfo& info, const Model&
 // The part that is JSON. `checkpoint` is a checkpoint folder. Throws IoError naming the file: missing, damaged, of a
 // newer format, or of another step than the folder's name says.
 CheckpointInfo read_checkpoint_info(const std::string& checkpoint);
+
+// Throws IoError where model.safetensors is not the file that was saved with state.json.
+void check_weights(const std::string& checkpoint);
 
 // Weights alone: `weights` is "raw" or "ema" (ConfigError where the checkpoint has no average). IoError where the file
 // is not the one that was saved with state.json.

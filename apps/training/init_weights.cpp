@@ -26,11 +26,13 @@ std::string list(const char* title, const std::vector<std::string>& names) {
   return text + ")";
 }
 
-// Of the checkpoint that the file is a part of, if it is.
+// Of the checkpoint that the file is a part of, if it is. Throws IoError where that is damaged.
 std::optional<CheckpointInfo> info_beside(const std::string& file) {
-  const std::string folder = std::filesystem::path(file).parent_path().string();
+  const std::filesystem::path path(file);
+  const std::string folder = path.parent_path().string();
   std::error_code none;
   if (!std::filesystem::exists(folder + "/state.json", none)) return std::nullopt;
+  if (path.filename() == "model.safetensors") check_weights(folder);
   return read_checkpoint_info(folder);
 }
 

@@ -21,8 +21,8 @@ struct InitOptions {
 
 // Loads `path` into the model: a file of weights, a checkpoint, or a run folder (its newest checkpoint). Says what was
 // loaded, resized and left fresh, in one line; also where a checkpoint's classifier is of other classes than these.
-// Throws IoError naming file and tensors: they differ from the model's, or one holds a NaN or infinity. The model is
-// then not to be used.
+// Throws IoError naming file and tensors: they differ from the model's, or one holds a NaN or infinity, or a
+// checkpoint's file is damaged. The model is then not to be used.
 std::string init_weights(Model& model, const std::string& path, const InitOptions& options,
                          const std::vector<std::string>& class_names);
 

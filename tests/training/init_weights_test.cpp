@@ -44,6 +44,13 @@ std::string refusal(Model& model, const std::string& path, const InitOptions& op
   }
 }
 
+// state.json as the first versions wrote it: later ones keep a hash of the weights, which tells any change.
+void forget_hashes(const std::string& checkpoint) {
+  std::string state = read_bytes(checkpoint + "/state.json");
+  state.resize(state.rfind(",\n  \"files\""));
+  write_bytes(checkpoint + "/state.json", state + "\n}\n");
+}
+
 }  // namespace
 
 TEST_CASE("a file, a checkpoint and a run folder are the same weights") {
@@ -64,6 +71,19 @@ TEST_CASE("a file, a checkpoint and a run folder are the same weights") {
     CHECK(fingerprint(model->state()) == fingerprint(expected));
   }
   CHECK_THROWS_AS(init(*model_of({}), folder / "nothing", {}), IoError);
+}
+
+TEST_CASE("a checkpoint's weights that are not those that were saved are refused") {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run", file = run + "/checkpoints/latest/model.safetensors";
+  const Config config = small_config({"train.epochs=1"});
+  Trainer(config, small_experiment(config), {.out = run}).run();
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 4] ^= 1;  // the last bit of a weight
+  write_file_atomically(file, bytes);
+  for (const std::string& path : {run, file}) {
+    CHECK(contains(refusal(*model_of({}), path), "model.safetensors is damaged, or of another checkpoint"));
+  }
 }
 
 TEST_CASE("another number of classes is refused with its name, and allowed by a wish") {
@@ -99,6 +119,7 @@ TEST_CASE("a run goes on on images of another size, from a checkpoint that state
   // A file of an early version does not; the configuration beside it does, and a grid that is no square needs it.
   const NamedTensors weights = load_safetensors(file);
   save_safetensors(file, weights);
+  forget_hashes(run + "/checkpoints/latest");
   CHECK(contains(init(*larger, run, {}), "1 resized (pos_embed: 2x2 -> 3x5)"));
 
   const std::string alone = folder / "alone.safetensors";
@@ -121,11 +142,8 @@ TEST_CASE("weights with a NaN are refused, by --init and by a resume, with file 
     if (name == "norm.bias") tensor = full({12}, std::numeric_limits<double>::quiet_NaN());
   }
   save_safetensors(file, weights);
+  forget_hashes(run + "/checkpoints/latest");
   CHECK(contains(refusal(*model_of({}), file), "model.safetensors: norm.bias holds a NaN or infinity"));
-  // As the first versions wrote it: later ones keep a hash of the weights, which tells any change.
-  std::string state = read_bytes(run + "/checkpoints/latest/state.json");
-  state.resize(state.rfind(",\n  \"files\""));
-  write_bytes(run + "/checkpoints/latest/state.json", state + "\n}\n");
   Config longer = small_config({"train.epochs=2", "train.max_steps=9"});
   std::string text;
   try {
