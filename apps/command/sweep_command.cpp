@@ -142,16 +142,19 @@ class Sweep {
     } catch (...) {
       const Failure failure = describe_failure(std::current_exception());
       results_[i] = read(i);
-      results_[i].status = "failed";
+      // A run that lost a row or a save on its way and came to its end all the same is not trained again.
+      const bool failed = results_[i].status != "done";
+      if (failed) results_[i].status = "failed";
       results_[i].why = failure.line.substr(failure.line.find(' ') + 1);  // without "error:"
-      if (failures_++ == 0) {
+      if (failures_++ == 0 || (failed && results_[first_failed_].status == "done")) {
         first_failure_ = failure.code;
         first_failed_ = i;
       }
     }
     const RunSummary& result = results_[i];
     say(format("{:<10} {}: {}", "", run.name,
-               result.status == "done"     ? format("done, best val top-1 {}", percent(result.best_top1))
+               result.status == "done"     ? format("done, best val top-1 {}{}", percent(result.best_top1),
+                                                result.why.empty() ? "" : "; " + result.why)
                : result.status == "failed" ? "failed: " + result.why
                                            : status_text(result)));
   }
@@ -192,16 +195,26 @@ class Sweep {
   }
 
   ExitCode stopped(const SignalWatcher& signals, const std::string& text) const {
+    tell_failures();
     print_line(stderr, text);
-    return signals.signal() == 15 ? ExitCode::terminated : ExitCode::interrupted;
+    return static_cast<ExitCode>(128 + signals.signal());
   }
 
   ExitCode end() const {
-    if (failures_ == 0) return ExitCode::done;
-    print_line(stderr,
-               error_line(format("[sweep] {} of {} runs failed; {}: {}; the same command tries them again", failures_,
-                                 results_.size(), plan_.runs[first_failed_].name, results_[first_failed_].why)));
+    tell_failures();
     return first_failure_;
+  }
+
+  void tell_failures() const {
+    if (failures_ == 0) return;
+    const auto failed = std::count_if(results_.begin(), results_.end(),
+                                      [](const RunSummary& result) { return result.status == "failed"; });
+    const std::string first = format("{}: {}", plan_.runs[first_failed_].name, results_[first_failed_].why);
+    print_line(stderr, error_line(failed > 0 ? format("[sweep] {} of {} runs failed; {}; the same command tries them "
+                                                      "again",
+                                                      failed, results_.size(), first)
+                                             : format("[sweep] {} of {} runs ended with an error, though done; {}",
+                                                      failures_, results_.size(), first)));
   }
 
   const SweepFlags& flags_;

@@ -175,9 +175,10 @@ TEST_CASE("killed in the middle of two runs, the same command ends with the byte
   }
 }
 
-TEST_CASE("SIGINT and SIGTERM save the run under way and end the sweep") {
+TEST_CASE("SIGINT, SIGTERM and SIGHUP save the run under way and end the sweep") {
   const Place place;
-  for (const auto& [number, code, out] : {std::tuple(SIGTERM, 143, "term"), std::tuple(SIGINT, 130, "int")}) {
+  for (const auto& [number, code, out] :
+       {std::tuple(SIGTERM, 143, "term"), std::tuple(SIGINT, 130, "int"), std::tuple(SIGHUP, 129, "hup")}) {
     Process process("vit_train", place.sweep(out));
     const std::string run = place.folder / out + "/x3-c_seed-0";
     REQUIRE(wait_for_steps(process, run, 3));
@@ -264,6 +265,26 @@ TEST_CASE("a run that fails lets the others go on, and is tried again by the nex
   CHECK(place.run("out").code == 0);
   CHECK(status_of(out + "/x3-c_seed-1") == "done");
   CHECK(rows_of(out + "/x3-c_seed-0", "start") == 1);
+}
+
+TEST_CASE("a run that is done, but lost something on its way, stays done; the exit code tells of it") {
+  const Place place;
+  place.write_sweep("[0]");
+  REQUIRE(place.run("out").code == 0);
+  place.write_sweep("[0, 1]");
+  const std::string out = place.folder / "out", run = out + "/x3-c_seed-1";
+  fs::create_directories(run + "/checkpoints/best/in the way");  // where a link would be
+  const Outcome outcome = place.run("out", {"--quiet"});
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 5);
+  CHECK(contains(outcome.error_line(),
+                 "1 of 4 runs ended with an error, though done; x3-c_seed-1: [train] the run is "
+                 "done and saved, but what follows its last save is not: "));
+  CHECK(status_of(run) == "done");
+  CHECK(contains(outcome.out, "| 2    | done"));
+  CHECK(contains(read_bytes(out + "/sweep.md"), "- x3-c_seed-1: done: [train]"));
+  CHECK(place.run("out").code == 0);
+  CHECK(rows_of(run, "start") == 1);
 }
 
 TEST_CASE("what can't be trained is refused before the first run, and leaves no folder") {
