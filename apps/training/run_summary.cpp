@@ -53,7 +53,13 @@ RunSummary summarize_rows(const std::vector<MetricsRow>& rows) {
       run.status = text_of(row, "status");
       run.why = text_of(row, "why");
       run.seconds = finite(row.number("seconds"));
-      if (!run.best_top1) run.best_top1 = finite(row.number("best_top1"));  // where the evaluation's row was lost
+      if (const double best_step = row.number("best_step"); std::isfinite(best_step)) {
+        // The run knows better than its rows: an evaluation's row may be lost, or the weights that it speaks of.
+        run.best_top1 = finite(row.number("best_top1"));
+        run.best_step = static_cast<std::int64_t>(best_step);
+      } else if (!run.best_top1) {  // runs of early versions
+        run.best_top1 = finite(row.number("best_top1"));
+      }
     }
     if (event == "eval" && text_of(row, "split") == "test") continue;  // its step is that of the best weights
     run.step = std::max(run.step, row.step());

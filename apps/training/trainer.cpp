@@ -94,6 +94,7 @@ void Trainer::Run::load() {
     check_finite_weights(*experiment.model, *checkpoint);
     info.state = old.state;
     info.state.batches_per_epoch = loader->batches_per_epoch();
+    full_marks = options.overfit && info.state.best_top1 == 100;
   } else if (!options.init.empty()) {
     init_report = init_weights(*experiment.model, options.init, options.init_options, info.class_names);
     if (ema) ema->import_state(experiment.model->state(), 0);
@@ -148,13 +149,7 @@ TrainResult Trainer::Run::train(const Trainer& trainer, std::stop_token stop) {
   } catch (const std::exception& error) {
     options.progress.finish();
     const bool diverged = dynamic_cast<const NumericError*>(&error) != nullptr;
-    MetricsRow row("end");
-    row.add("status", diverged ? "diverged" : "failed").add("step", info.state.step);
-    row.add("best_top1", info.state.best_top1.value_or(std::nan("")))
-        .add("seconds", seconds())
-        .add("why", error.what());
-    if (may_skip()) row.add("skipped_steps", info.state.skipped.total);
-    log.write(row);
+    log.write(end_row(diverged ? "diverged" : "failed").add("why", error.what()));
     throw;
   }
   complain(result);
@@ -202,7 +197,7 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
   }
   options.progress.finish();
   if (saved || info.state.step == 0) return;
-  if (failed_step != info.state.step && save(false)) return;
+  if (failed_step != info.state.step && save()) return;
   const bool none = folder->checkpoint_steps().empty();
   throw IoError(format("[train] the last checkpoint, of step {}, could not be saved: {}; --resume auto goes on from {}",
                        info.state.step, save_trouble, none ? "the start" : "the newest one that is there"));
@@ -234,33 +229,43 @@ bool Trainer::Run::close_step(const Trainer& trainer, const std::stop_token& sto
   if (info.state.pending == Pending::probe && probe_now(stop)) info.state.pending = Pending::none;
   const bool cut = info.state.pending != Pending::none;
   if (!every("train.checkpoint_every_steps", steps_per_epoch) && !last && !best && !cut) return false;
-  if (save(best)) return true;
-  if (best) {  // the best is one that can be loaded
+  const auto forget_best = [&] {  // the best is one that can be loaded
     info.state.best_top1 = best_before;
     info.state.best_step = best_step_before;
+  };
+  try {
+    if (save()) return true;
+  } catch (const NumericError&) {
+    forget_best();
+    throw;
   }
+  forget_best();
   return false;
 }
 
 // A save that fails ends nothing: it is said, and the next one is tried when it is due. False where there is no
 // checkpoint of this step.
-bool Trainer::Run::save(bool best) {
+bool Trainer::Run::save() {
   if (!folder) return true;
   bool saved = false;
+  save_not_finished = false;
   try {
     log.sync();
     CheckpointInfo now = info;
     now.state.seconds = seconds();
     save_checkpoint(*folder, now, *experiment.model, *optimizer, ema.get());
     saved = true;
-    if (best) folder->link_best(info.state.step);
+    if (info.state.best_top1 && folder->best_step() != info.state.best_step) folder->link_best(info.state.best_step);
     folder->prune(config.integer("train.keep_last"));
   } catch (const NumericError& error) {  // the update of the last step overflowed
     throw NumericError(divergence(info.state.step, "the weights or moments after it can't be saved", last_lr,
                                   last_grad_norm, error.what(), "lower the learning rate"));
   } catch (const IoError& error) {
-    ++failed_saves;
-    if (!saved) failed_step = info.state.step;
+    if (!saved) {
+      ++failed_saves;
+      failed_step = info.state.step;
+    }
+    save_not_finished = saved;
     save_trouble = error.what();
     options.progress.finish();
     log_message(LogLevel::error,

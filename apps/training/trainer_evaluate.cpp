@@ -74,6 +74,16 @@ bool Trainer::Run::write_maps_now(const std::stop_token& stop) {
 
 // --- the end -------------------------------------------------------------------------------------------------------
 
+MetricsRow Trainer::Run::end_row(const std::string& status) const {
+  MetricsRow row("end");
+  row.add("status", status).add("step", info.state.step);
+  row.add("best_top1", info.state.best_top1.value_or(std::nan("")));
+  row.add("best_step", info.state.best_top1 ? info.state.best_step : 0);
+  row.add("seconds", seconds());
+  if (may_skip()) row.add("skipped_steps", info.state.skipped.total);
+  return row;
+}
+
 TrainResult Trainer::Run::finish(const Trainer& trainer, const std::stop_token& stop, bool done) {
   TrainResult result{.status = done ? "done" : "stopped",
                      .step = info.state.step,
@@ -115,11 +125,8 @@ TrainResult Trainer::Run::finish(const Trainer& trainer, const std::stop_token& 
   }
   synchronize(device);  // another thread may read model()
   result.seconds = seconds();
-  MetricsRow row("end");
-  row.add("status", result.status).add("step", result.step).add("best_top1", result.best_top1.value_or(std::nan("")));
-  row.add("seconds", result.seconds);
+  MetricsRow row = end_row(result.status);
   if (may_skip()) {
-    row.add("skipped_steps", info.state.skipped.total);
     const std::string scale =
         precision == Precision::f16 ? format("; the loss scale is {:g}", info.state.loss_scale.scale) : "";
     say(format("skipped    {} of {} steps{}", info.state.skipped.total, result.step, scale));
@@ -144,11 +151,14 @@ void Trainer::Run::complain(const TrainResult& result) const {
     throw IoError(format("[train] the run is done and its last checkpoint is saved, but {} before it could not be: {}",
                          failed_saves, save_trouble));
   }
+  if (save_not_finished && result.status == "done") {
+    throw IoError(format("[train] the run is done and saved, but what follows its last save is not: {}", save_trouble));
+  }
 }
 
 // Of a run that was finished before: its result as logged.
 std::optional<TrainResult> Trainer::Run::earlier_result() const {
-  if (!checkpoint || info.state.step < total) return std::nullopt;
+  if (!checkpoint || (info.state.step < total && !full_marks)) return std::nullopt;
   TrainResult result{.status = "done",
                      .step = info.state.step,
                      .best_top1 = info.state.best_top1,
@@ -159,6 +169,10 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
   bool ended = false;
   for (const MetricsRow& row : read_metrics(RunFolder(options.out).file("metrics.jsonl"))) {
     const JsonValue* status = row.json().find("status");
+    if (row.event() == "start") {  // the run went on from there
+      ended = false;
+      result.test.reset();
+    }
     if (row.event() == "end" && row.step() == info.state.step && status && *status == JsonValue::text("done")) {
       ended = true;
       result.seconds = row.number("seconds");
@@ -171,7 +185,7 @@ std::optional<TrainResult> Trainer::Run::earlier_result() const {
                                .count = static_cast<std::int64_t>(row.number("count"))};
     }
   }
-  if (!ended) return std::nullopt;  // killed before its last rows: they are written now
+  if (!ended) return std::nullopt;  // killed before its last rows, or made longer since: they are written now
   return result;
 }
 

@@ -66,7 +66,8 @@ struct Trainer::Run {
   bool has_probes() const { return config.flag("probe.norms") || !maps.empty(); }
   bool probe_now(const std::stop_token& stop);       // false where a stop cut it off
   bool write_maps_now(const std::stop_token& stop);  // the same
-  bool save(bool best);
+  bool save();
+  MetricsRow end_row(const std::string& status) const;
   void complain(const TrainResult& result) const;
   TrainResult finish(const Trainer& trainer, const std::stop_token& stop, bool done);
   std::optional<TrainResult> earlier_result() const;
@@ -93,6 +94,7 @@ struct Trainer::Run {
   std::string init_report;  // what was loaded into a new run's model, for people
   std::string lr_change;    // what an allowed change of the configuration does to the learning rate, for people
   bool full_marks = false, ran = false, maps_failed = false;
+  bool save_not_finished = false;  // the last checkpoint is there, but not its links, or too many older ones are
   std::int64_t failed_saves = 0, failed_step = -1;
   std::string save_trouble;                // of the last one that failed
   double last_lr = 0, last_grad_norm = 0;  // of the last step

@@ -327,6 +327,24 @@ TEST_CASE("weights that overflow are never saved, and the message is a divergenc
   }
 }
 
+TEST_CASE("a best whose weights can't be saved is none: the end row tells of no other than the link") {
+  const TemporaryFolder folder;
+  // The average is not finite while the weights, and so their evaluation, are.
+  const Config config = small_config({"train.ema_decay=0.9", "eval.weights=raw", "train.eval_every_steps=1"});
+  Experiment experiment = small_experiment(config);
+  Model* average = experiment.average.get();
+  Trainer trainer(config, std::move(experiment), {.out = folder / "run"});
+  trainer.on_eval = [&](const EvalInfo& eval) {
+    CHECK(eval.best);
+    const NoGradGuard no_grad;
+    Tensor bias = average->find("head.bias");
+    bias.fill_(kNan);
+  };
+  CHECK_THROWS_AS(trainer.run(), NumericError);
+  CHECK_FALSE(RunFolder(folder / "run").best_step());
+  CHECK(last_row(folder / "run").json().find("best_top1")->is_null());
+}
+
 TEST_CASE("a checkpoint never holds an infinite moment or average either") {
   const TemporaryFolder folder;
   for (const std::string& wanted : {std::string("optimizer.exp_avg_sq.head.bias"), std::string("ema.head.bias")}) {

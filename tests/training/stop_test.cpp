@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 
+#include "apps/training/run_summary.h"
 #include "apps/training/trainer.h"
 #include "engine/error.h"
 #include "engine/file.h"
@@ -304,4 +305,98 @@ TEST_CASE("a stop whose save fails is no stop that can go on: IoError") {
   };
   messages_of(
       [&] { CHECK_THROWS_WITH_AS(trainer.run(stop.get_token()), Contains("goes on from the start"), IoError); });
+}
+
+TEST_CASE("--overfit: a run that got all right is finished, also where a stop or a resume comes behind it") {
+  const TemporaryFolder folder;
+  const Config config = small_config(
+      {"train.epochs=60", "optimizer.lr=0.01", "train.eval_every_steps=5", "probe.norms=true", "probe.every_steps=5"});
+  const auto run = [&](const std::string& out, std::stop_source stop = {}) {
+    Trainer trainer(config, small_experiment(config, 10), {.out = out, .resume = "auto", .overfit = true});
+    trainer.on_eval = [&](const EvalInfo& eval) {
+      if (eval.result.top1 == 100) stop.request_stop();  // which cuts the probe off
+    };
+    return trainer.run(stop.get_token());
+  };
+  const TrainResult stopped = run(folder / "run");
+  REQUIRE(stopped.best_top1 == 100);
+  REQUIRE(stopped.step < 60);
+  CHECK(stopped.status == "stopped");
+  const TrainResult done = run(folder / "run");
+  CHECK(done.status == "done");
+  CHECK(done.step == stopped.step);
+  CHECK(count_rows(folder / "run", "norms", done.step) == 2);
+  CHECK_FALSE(done.already_done);
+  CHECK(run(folder / "run").already_done);
+}
+
+TEST_CASE("a best whose link could not be made is linked by the next save, and never cleared away") {
+  const TemporaryFolder folder;
+  // Of these evaluations the first is the best: the learning rate changes nothing.
+  const Config config =
+      small_config({"train.max_steps=8", "train.epochs=null", "optimizer.lr=1e-12", "train.eval_every_steps=4",
+                    "train.checkpoint_every_steps=1", "train.keep_last=1"});
+  const std::string out = folder / "run", in_the_way = out + "/checkpoints/best";
+  Trainer trainer(config, small_experiment(config), {.out = out});
+  trainer.on_step = [&](const StepInfo& step) {
+    if (step.step == 4) fs::create_directories(in_the_way + "/x");
+    if (step.step == 5) fs::remove_all(in_the_way);
+  };
+  const auto messages = messages_of([&] { CHECK(trainer.run().status == "done"); });
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].find("of step 4 is saved, but what follows a save is not done") != std::string::npos);
+  CHECK(RunFolder(out).best_step() == 4);
+  CHECK(RunFolder(out).checkpoint_steps() == std::vector<std::int64_t>{4, 8});
+  CHECK(last_status(out) == "done");
+}
+
+TEST_CASE("a best whose link can't be made to the end is no success, and nothing is cleared away") {
+  const TemporaryFolder folder;
+  const Config config = small_config({"train.epochs=1", "train.checkpoint_every_steps=1", "train.keep_last=1"});
+  const std::string out = folder / "run", in_the_way = out + "/checkpoints/best";
+  fs::create_directories(in_the_way + "/x");
+  messages_of([&] {
+    CHECK_THROWS_WITH_AS(Trainer(config, small_experiment(config), {.out = out, .resume = "auto"}).run(),
+                         Contains("the run is done and saved, but what follows its last save is not: "), IoError);
+  });
+  CHECK(last_status(out) == "done");
+  fs::remove_all(in_the_way);
+}
+
+TEST_CASE("a summary has the best that the run has, not one that was lost with its save") {
+  const TemporaryFolder folder;
+  const Config config =
+      small_config({"train.max_steps=8", "train.epochs=null", "optimizer.lr=1e-12", "train.eval_every_steps=4"});
+  const std::string out = folder / "run";
+  Trainer trainer(config, small_experiment(config), {.out = out});
+  trainer.on_step = [&](const StepInfo& step) {
+    if (step.step == 4) fs::rename(out + "/checkpoints", out + "/away");
+    if (step.step == 5) fs::rename(out + "/away", out + "/checkpoints");
+  };
+  messages_of([&] { CHECK_THROWS_AS(trainer.run(), IoError); });
+  REQUIRE(RunFolder(out).best_step() == 8);
+  CHECK(read_run(out).best_step == 8);
+}
+
+TEST_CASE("a finished run that was made longer, and is taken back to its end, looks at the test samples again") {
+  const TemporaryFolder folder;
+  const Config config = small_config({"train.epochs=1", "train.keep_last=50"});
+  const Config longer = small_config({"train.epochs=2", "train.keep_last=50"});
+  const std::string out = folder / "run";
+  const TrainResult first = Trainer(config, small_experiment(config), {.out = out}).run();
+  REQUIRE(first.test);
+  {
+    std::stop_source stop;
+    Trainer trainer(longer, small_experiment(config), {.out = out, .resume = "auto", .allow_change = {"train.epochs"}});
+    trainer.on_step = [&](const StepInfo& step) {
+      if (step.step == first.step + 2) stop.request_stop();
+    };
+    CHECK(trainer.run(stop.get_token()).status == "stopped");
+  }
+  const std::string end = RunFolder(out).checkpoint_path(first.step);
+  const TrainResult back = Trainer(config, small_experiment(config), {.out = out, .resume = end}).run();
+  CHECK(back.status == "done");
+  REQUIRE(back.test);
+  CHECK(back.test->top1 == first.test->top1);
+  CHECK(RunFolder(out).checkpoint_steps().back() == first.step);
 }
