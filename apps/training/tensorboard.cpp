@@ -54,8 +54,7 @@ std::string record(std::string_view payload) {
   return length + bytes_of(masked_crc(length)) + std::string(payload) + bytes_of(masked_crc(payload));
 }
 
-// --- messages: what of Protocol Buffers an Event needs
-// ----------------------------------------------------------------
+// --- messages: what of Protocol Buffers an Event needs -------------------------------------------------------------
 
 enum Wire : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 // Numbers of the fields of Event, of SessionLog, of Summary and of its Value.

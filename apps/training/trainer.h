@@ -88,9 +88,9 @@ class Trainer {
   // Trains to the end, or until `stop` is requested: then the step under way is finished and a checkpoint written; an
   // evaluation or probe under way is given up, and the resume begins with it. Throws NumericError where training
   // diverged (the latest checkpoint is finite); IoError where the last checkpoint can't be written, and at the end of a
-  // run that is done where an earlier one, or rows of the log, could not be (each is tried again while the run goes on;
-  // the log sink is told). Afterwards model() has the best weights where the run is done and was tested, else the last
-  // ones.
+  // run that is done where an earlier one, a link, or rows of the log, could not be (each is tried again while the run
+  // goes on; the log sink is told). Afterwards model() has the best weights where the run is done and was tested, else
+  // the last ones.
   TrainResult run(std::stop_token stop = {});
 
   const Model& model() const;
