@@ -28,6 +28,18 @@ std::string plain(double value) {
   return value == std::floor(value) ? format("{:.0f}", value) : format("{:.2f}", value);
 }
 
+// A line that wraps could not be rewritten in place: it is squeezed, then loses fields from its end. None is cut in
+// two, as "2,950/s" cut to "2,9" reads like another number.
+std::string fitted(std::string line, std::size_t room) {
+  std::string squeezed = line;
+  for (std::size_t at; squeezed.size() > room && (at = squeezed.find("  ")) != std::string::npos;)
+    squeezed.erase(at, 1);
+  if (squeezed.size() <= room) return squeezed;
+  const std::size_t last = line.rfind("  ");
+  if (last == std::string::npos) return line.substr(0, room);
+  return fitted(line.substr(0, last), room);
+}
+
 }  // namespace
 
 std::string format_duration(double seconds) {
@@ -65,11 +77,7 @@ Progress::Progress(Output output, int columns, double seconds_between)
 
 void Progress::update(const ProgressState& state, double now) {
   if (!output_) return;
-  std::string line = progress_line(state);
-  // A line that wraps could not be rewritten in place: squeeze it, then cut it.
-  const auto room = static_cast<std::size_t>(std::max(columns_, 2)) - 1;
-  for (std::size_t at; line.size() > room && (at = line.find("  ")) != std::string::npos;) line.erase(at, 1);
-  if (line.size() > room) line.resize(room);
+  std::string line = fitted(progress_line(state), static_cast<std::size_t>(std::max(columns_, 2)) - 1);
   if (shown_ && now - last_ < seconds_between_) {
     pending_ = std::move(line);
     return;

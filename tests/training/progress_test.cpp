@@ -100,6 +100,28 @@ TEST_CASE("a narrow terminal never gets a line that wraps") {
   }
 }
 
+TEST_CASE("a narrow terminal shows whole fields, and as many as it has room for") {
+  const std::string all = progress_line(some_state());
+  std::vector<std::string> fields;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = std::min(all.find("  ", at), all.size());
+    fields.push_back(all.substr(at, end - at));
+    at = end + 2;
+  }
+  for (std::size_t count = 1; count < fields.size(); ++count) {
+    std::string shown = fields[0];
+    for (std::size_t i = 1; i < count; ++i) shown += " " + fields[i];
+    for (const std::size_t more : {std::size_t{0}, fields[count].size()}) {  // of the room that the next field needs
+      std::string out;
+      Progress progress([&](std::string_view text) { out += text; }, static_cast<int>(shown.size() + 1 + more));
+      progress.update(some_state(), 0);
+      std::string line = out.substr(5);
+      for (std::size_t at; (at = line.find("  ")) != std::string::npos;) line.erase(at, 1);
+      CHECK(line == shown);
+    }
+  }
+}
+
 TEST_CASE("silent without an output, and no terminal has no width") {
   Progress progress;
   CHECK_FALSE(progress.active());
