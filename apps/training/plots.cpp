@@ -1,6 +1,7 @@
 #include "apps/training/plots.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -57,6 +58,23 @@ Chart chart_over_epochs(const std::string& name, const std::string& title, const
   return chart;
 }
 
+// Whether a linear axis would press most points flat against its bottom, as a single run that diverges does to all
+// others.
+bool is_far_spread(const Chart& chart) {
+  std::vector<double> values;
+  for (const Panel& panel : chart.panels) {
+    for (const Curve& curve : panel.curves) {
+      for (const auto& [x, y] : curve.points) {
+        if (std::isfinite(y) && y > 0) values.push_back(y);
+      }
+    }
+  }
+  if (values.empty()) return false;
+  std::sort(values.begin(), values.end());
+  constexpr double kFar = 100;
+  return values.back() > kFar * values[values.size() / 2];
+}
+
 // Training and validation of each run: two runs are two colours; of one run they have a colour each.
 Chart measured(const std::vector<RunRows>& runs, const std::string& key, const std::string& title,
                const std::string& y_label) {
@@ -70,6 +88,7 @@ Chart measured(const std::vector<RunRows>& runs, const std::string& key, const s
     ++color;
   }
   chart.panels.push_back(std::move(panel));
+  chart.log_y = key == "loss" && is_far_spread(chart);  // an accuracy of 0 has no place on a log axis
   return chart;
 }
 
@@ -90,6 +109,7 @@ Chart of_training(const std::vector<RunRows>& runs, const std::string& key, cons
     panel.curves.front().label = "all runs";
   }
   chart.panels.push_back(std::move(panel));
+  chart.log_y = log_y || is_far_spread(chart);
   return chart;
 }
 

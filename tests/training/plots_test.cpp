@@ -107,6 +107,25 @@ TEST_CASE("learning rates that are all alike are one curve") {
   CHECK(points_drawn(svg, "x3", false) == 0);
 }
 
+TEST_CASE("a run that diverges leaves the others' curves readable: the axis is logarithmic then") {
+  const TemporaryFolder folder;
+  const auto is_log = [&](const std::string& name) {
+    return read_file(folder.path() + "/p/" + name + ".gp").find("set logscale y") != std::string::npos;
+  };
+  for (const char* name : {"a", "b"}) write_run(folder.path() + "/" + name, "x3", 20, 1);
+  const std::vector<std::string> runs = {folder.path() + "/a", folder.path() + "/b"};
+  plot_runs(runs, folder.path() + "/p");
+  CHECK_FALSE(is_log("loss"));
+  CHECK_FALSE(is_log("lr"));
+  write_file_atomically(folder.path() + "/b/metrics.jsonl",
+                        row(R"({"event":"train","step":1,"epoch":0.1,"loss":2500,"lr":20,"top1":90})") +
+                            row(R"({"event":"eval","split":"val","step":1,"epoch":0.1,"loss":9,"top1":0.1})"));
+  plot_runs(runs, folder.path() + "/p");
+  CHECK(is_log("loss"));
+  CHECK(is_log("lr"));
+  CHECK_FALSE(is_log("accuracy"));
+}
+
 TEST_CASE("runs are called by their activation, or by their folder where that would not tell them apart") {
   const TemporaryFolder folder;
   write_run(folder.path() + "/first", "x3", 1, 1);
