@@ -139,15 +139,20 @@ JsonValue checked_value(const ConfigKey& key, const JsonValue& value, const std:
   return checked.front();
 }
 
-[[noreturn]] void unknown_key(const std::string& key, const std::string& origin) {
-  throw ConfigError(format("[config] {}: unknown key {}; did you mean {}?", origin, key, nearest_config_key(key)));
-}
-
 bool is_section(const std::string& name) {
   for (const ConfigKey& key : config_keys()) {
     if (std::string_view(key.name).substr(0, name.size() + 1) == name + ".") return true;
   }
   return false;
+}
+
+[[noreturn]] void unknown_key(const std::string& key, const std::string& origin) {
+  if (is_section(key)) {
+    throw ConfigError(format("[config] {}: {} is a section; expected one of its keys, SECTION.KEY", origin, key));
+  }
+  const std::string near = nearest_config_key(key);
+  throw ConfigError(near.empty() ? format("[config] {}: unknown key {}; --help-config lists all", origin, key)
+                                 : format("[config] {}: unknown key {}; did you mean {}?", origin, key, near));
 }
 
 std::string trimmed(std::string_view text) {

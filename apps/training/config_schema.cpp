@@ -202,6 +202,12 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
+// A word that shares little with the wrong one is no help: "foo.bar" is not "model.name". One slip, or one in three
+// letters.
+bool is_near(const std::string& wrong, const std::string& word) {
+  return edit_distance(wrong, word) <= std::max<std::size_t>(1, wrong.size() / 3);
+}
+
 std::string leaf(const std::string& name) { return name.substr(name.find_last_of('.') + 1); }
 
 // Names other programs use for the same thing.
@@ -223,11 +229,15 @@ std::string nearest_config_key(std::string_view wrong) {
   }
   std::vector<std::string> names;
   for (const ConfigKey& key : config_keys()) names.emplace_back(key.name);
-  if (word.find('.') != std::string::npos) return nearest_word(word, names);
+  if (word.find('.') != std::string::npos) {
+    const std::string name = nearest_word(word, names);
+    return is_near(word, name) || is_near(leaf(word), leaf(name)) ? name : "";
+  }
   // Without a section, the last parts are compared.
   std::vector<std::string> leaves;
   for (const std::string& name : names) leaves.push_back(leaf(name));
   const std::string best = nearest_word(word, leaves);
+  if (!is_near(word, best)) return "";
   return names[static_cast<std::size_t>(std::find(leaves.begin(), leaves.end(), best) - leaves.begin())];
 }
 

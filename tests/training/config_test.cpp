@@ -175,6 +175,8 @@ TEST_CASE("unknown keys: file, line, key path, nearest key") {
   CHECK(error_of("{\"model\": {\"nmae\": \"x\"}}") ==
         "[config] runs/my.json:1: unknown key model.nmae; did you mean model.name?");
   CHECK(error_of("{\"sed\": 1}") == "[config] runs/my.json:1: unknown key sed; did you mean seed?");
+  CHECK(error_of("{\"foo\": {\"bar\": 1}}") == "[config] runs/my.json:1: unknown key foo.bar; --help-config lists all");
+  CHECK(error_of("{\"colour\": 1}") == "[config] runs/my.json:1: unknown key colour; --help-config lists all");
   CHECK(error_of("{\"model\": 3}") ==
         "[config] runs/my.json:1: model is a section; expected an object, got the number 3");
   CHECK(error_of("[]") == "[config] runs/my.json:1: expected an object, got a list of 0");
@@ -250,6 +252,9 @@ TEST_CASE("--set errors name the assignment") {
   CHECK(set_error("optimizer.weigth_decay=1") ==
         "[config] --set optimizer.weigth_decay=1: unknown key optimizer.weigth_decay; did you mean "
         "optimizer.weight_decay?");
+  CHECK(set_error("optimizer={}") ==
+        "[config] --set optimizer={}: optimizer is a section; expected one of its keys, SECTION.KEY");
+  CHECK(set_error("foo.bar=1") == "[config] --set foo.bar=1: unknown key foo.bar; --help-config lists all");
   CHECK(set_error("optimizer.lr=\"fast\"") ==
         "[config] --set optimizer.lr=\"fast\": optimizer.lr: expected a number >= 0, got the text \"fast\"");
   CHECK(set_error("optimizer.lr=fast") ==
