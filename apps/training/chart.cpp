@@ -121,6 +121,8 @@ std::string ranges(const Chart& chart, const std::vector<const Panel*>& panels) 
   if (chart.same_y && chart.log_y) {
     const double first = std::floor(std::log10(low)), last = std::max(first + 1, std::ceil(std::log10(high)));
     text += format("set yrange [1e{}:1e{}]\n", static_cast<int>(first), static_cast<int>(last));
+  } else if (chart.high < high && low < chart.high) {
+    text += format("set yrange [*:{:.10g}]\n", chart.high);
   } else if (chart.same_y && low < high) {
     text += format("set yrange [{:.10g}:{:.10g}]\n", low, high);
   }
@@ -155,6 +157,7 @@ std::string gnuplot_script(const Chart& chart) {
       "# gnuplot {0}.gp draws {0}.svg\n"
       "set terminal svg size {1},{2} font \"sans,12\" background rgb \"white\"\n"
       "set output \"{0}.svg\"\n"
+      "reset\n"  // what an earlier script of the same call has set: axes and ranges
       "set encoding utf8\n"
       "unset key\n"
       "set grid linecolor rgb \"#E0E0E0\"\n"

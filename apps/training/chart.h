@@ -4,6 +4,7 @@
 // beside it, whatever the locale, and whoever wants other colours edits it.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +27,10 @@ struct Chart {
   std::string name;  // of the files: NAME.gp, NAME.svg
   std::string title, x_label, y_label;
   bool log_y = false;
-  bool same_y = false;        // the panels have one range of y, so that they can be compared
-  std::vector<Panel> panels;  // side by side, at most four in a row
+  double high =
+      std::numeric_limits<double>::infinity();  // the y axis ends here where points lie above: they are cut off
+  bool same_y = false;                          // the panels have one range of y, so that they can be compared
+  std::vector<Panel> panels;                    // side by side, at most four in a row
 };
 
 // Whether there is anything to draw.

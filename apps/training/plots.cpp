@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -75,6 +76,33 @@ bool is_far_spread(const Chart& chart) {
   return values.back() > kFar * values[values.size() / 2];
 }
 
+// A curve that climbs far above the others, as that of a run that diverges, leaves the picture at its top, and the
+// label says how far it goes: an axis that had room for it would show the others as one flat line.
+void cut_off_far(Chart& chart) {
+  std::vector<double> tops;
+  for (const Curve& curve : chart.panels.front().curves) {
+    double top = -std::numeric_limits<double>::infinity();
+    for (const auto& [x, y] : curve.points) {
+      if (std::isfinite(y)) top = std::max(top, y);
+    }
+    if (std::isfinite(top)) tops.push_back(top);
+  }
+  if (tops.empty()) return;
+  std::sort(tops.begin(), tops.end());
+  constexpr double kFar = 10;
+  const double far = kFar * tops[(tops.size() - 1) / 2];
+  if (!(tops.back() > far)) return;
+  double high = 0;
+  for (const Curve& curve : chart.panels.front().curves) {
+    for (const auto& [x, y] : curve.points) {
+      if (y <= far) high = std::max(high, y);
+    }
+  }
+  constexpr double kRoom = 1.05;
+  chart.high = kRoom * high;
+  chart.y_label += format(" (in all up to {:.3g})", tops.back());
+}
+
 // Training and validation of each run: two runs are two colours; of one run they have a colour each.
 Chart measured(const std::vector<RunRows>& runs, const std::string& key, const std::string& title,
                const std::string& y_label) {
@@ -88,7 +116,7 @@ Chart measured(const std::vector<RunRows>& runs, const std::string& key, const s
     ++color;
   }
   chart.panels.push_back(std::move(panel));
-  chart.log_y = key == "loss" && is_far_spread(chart);  // an accuracy of 0 has no place on a log axis
+  if (key == "loss") cut_off_far(chart);
   return chart;
 }
 
