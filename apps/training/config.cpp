@@ -133,8 +133,11 @@ JsonValue checked_value(const ConfigKey& key, const JsonValue& value, const std:
   } catch (const ConfigError&) {  // parse_activation: the text below names what is allowed, and where
   }
   if (checked.empty()) {
-    throw ConfigError(
-        format("[config] {}: {}: expected {}, got {}", origin, key.name, expected_value(key), describe(value)));
+    constexpr std::size_t kShort = 60;
+    // Of a short list, its members: one of them may be what is wrong.
+    const bool is_list = key.type == KeyType::number_list && value.kind() == Kind::list;
+    const std::string got = is_list && value.dump().size() <= kShort ? value.dump() : describe(value);
+    throw ConfigError(format("[config] {}: {}: expected {}, got {}", origin, key.name, expected_value(key), got));
   }
   return checked.front();
 }

@@ -199,7 +199,9 @@ TEST_CASE("wrong types: the key, what it takes, what came") {
   CHECK(error_of("{\"seed\": -1}") ==
         "[config] runs/my.json:1: seed: expected a whole number from 0 to 18446744073709551615, got the number -1");
   CHECK(error_of("{\"optimizer\": {\"betas\": [0.9]}}") ==
-        "[config] runs/my.json:1: optimizer.betas: expected a list of 2 numbers from 0 to 1, got a list of 1");
+        "[config] runs/my.json:1: optimizer.betas: expected a list of 2 numbers from 0 to 1, got [0.9]");
+  CHECK(error_of("{\"optimizer\": {\"betas\": [0.9, 1.5]}}") ==
+        "[config] runs/my.json:1: optimizer.betas: expected a list of 2 numbers from 0 to 1, got [0.9,1.5]");
   CHECK(error_of("{\"probe\": {\"norms\": 1}}") ==
         "[config] runs/my.json:1: probe.norms: expected true or false, got the number 1");
   CHECK(
