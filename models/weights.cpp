@@ -41,10 +41,11 @@ std::string prefix_hint(const std::vector<std::string>& unexpected, const std::v
   return "";
 }
 
+// Semicolons part what stands on lines of its own: a program prints an error as one line.
 std::string list(const char* title, const std::vector<std::string>& lines) {
   if (lines.empty()) return "";
-  std::string text = format("\n  {} ({}):", title, lines.size());
-  for (const std::string& line : lines) text += "\n    " + line;
+  std::string text = format(";\n  {} ({}):", title, lines.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? ";\n    " : "\n    ") + lines[i];
   return text;
 }
 

@@ -76,7 +76,7 @@ std::string init_weights(Model& model, const std::string& path, const InitOption
     const std::string text = error.what();
     const bool head = !options.allow_other_head && text.find("\n    " + model.head_path() + ".") != std::string::npos;
     if (!head) throw;
-    throw IoError(text + "\n  hint: a fresh classifier in place of the file's: --allow-other-head");
+    throw IoError(text + ";\n  hint: a fresh classifier in place of the file's: --allow-other-head");
   }
   check_finite_weights(model, file.path());
   std::string text = format("{}: {} tensors loaded{}{}", file.path(), report.loaded, list("resized", report.resized),

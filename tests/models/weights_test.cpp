@@ -78,7 +78,8 @@ TEST_CASE("a file without one bias, with a foreign tensor and another shape: one
   state.emplace_back("head_dist.weight", zeros({5, 16}));
   const std::string text = refusal(*model, state);
   check_contains(text, "[load_weights] given.safetensors does not fit the model; nothing was loaded");
-  check_contains(text, "missing (1):\n    blocks.1.attn.qkv.bias");
+  check_contains(text, "nothing was loaded;\n  missing (1):");  // readable on one line, too
+  check_contains(text, "missing (1):\n    blocks.1.attn.qkv.bias;\n  unexpected");
   check_contains(text, "unexpected (1):\n    head_dist.weight");
   check_contains(text, "of another shape (1):\n    pos_embed: the model has (1, 5, 16), the file (1, 10, 16)");
   CHECK(text.find("hint") == std::string::npos);
@@ -90,6 +91,7 @@ TEST_CASE("a prefix is found, named, and taken off when asked") {
   const std::string text = refusal(*model, state);
   check_contains(text, "hint: every unexpected name begins with \"module.\"");
   check_contains(text, "missing (32):");
+  check_contains(text, ";\n    module.head.bias");
   check_contains(text, "unexpected (32):");
   check_contains(text, "module.head.bias");
   LoadOptions options;
