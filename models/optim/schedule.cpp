@@ -73,8 +73,11 @@ Schedule::Schedule(ScheduleConfig config) : config_(std::move(config)) {
   check(std::isfinite(c.warmup_lr) && c.warmup_lr >= 0, "warmup_lr",
         format("expected a finite number >= 0, got {}", c.warmup_lr));
   check(c.total_steps >= 1, "total_steps", format("expected at least 1, got {}", c.total_steps));
-  check(c.warmup_steps >= 0 && c.warmup_steps <= c.total_steps, "warmup_steps",
-        format("expected 0 <= warm-up <= {} (all steps), got {}", c.total_steps, c.warmup_steps));
+  check(c.warmup_steps >= 0, "warmup_steps", format("expected at least 0, got {}", c.warmup_steps));
+  check(c.warmup_steps <= c.total_steps, "warmup_steps",
+        format("{} steps of warm-up in a schedule of {}; a shorter warm-up (schedule.warmup_epochs or "
+               "schedule.warmup_steps), or more steps (train.epochs)",
+               c.warmup_steps, c.total_steps));
   check(c.steps_per_epoch >= 1, "steps_per_epoch", format("expected at least 1, got {}", c.steps_per_epoch));
   check(c.epoch_lag >= 0, "epoch_lag", format("expected at least 0, got {}", c.epoch_lag));
   check(c.anneal == "linear" || c.anneal == "cosine", "anneal",

@@ -71,6 +71,17 @@ TEST_CASE("cosine per epoch without prefix: the DeiT recipe") {
   check_lr(lagging, 2 * 1251, 2.008e-4);
 }
 
+TEST_CASE("a warm-up longer than the schedule says which keys to change") {
+  ScheduleConfig config = cosine_config();
+  config.warmup_steps = config.total_steps + 1;
+  CHECK_THROWS_WITH_AS(Schedule{config},
+                       "[schedule.warmup_steps] 21 steps of warm-up in a schedule of 20; a shorter warm-up "
+                       "(schedule.warmup_epochs or schedule.warmup_steps), or more steps (train.epochs)",
+                       ConfigError);
+  config.warmup_steps = -1;
+  CHECK_THROWS_WITH_AS(Schedule{config}, "[schedule.warmup_steps] expected at least 0, got -1", ConfigError);
+}
+
 TEST_CASE("the corners: no warm-up, nothing but warm-up, one step") {
   ScheduleConfig config = cosine_config();
   config.warmup_steps = 0;
