@@ -68,10 +68,18 @@ std::vector<std::string> numbers(std::int64_t count) {
 
 void note_sizes(const std::string& folder, CifarParts& parts) {
   constexpr std::int64_t kTrain = 50000, kTest = 10000;
-  const std::int64_t train = parts.train ? parts.train->size() : kTrain, test = parts.test ? parts.test->size() : kTest;
-  if (train == kTrain && test == kTest) return;
-  parts.notes.push_back(
-      format("{}: {} training and {} test pictures; the whole set has {} and {}", folder, train, test, kTrain, kTest));
+  std::string found, whole;
+  bool is_whole = true;
+  const auto add = [&](const char* part, const auto& data, std::int64_t all) {
+    if (!data) return;  // it wasn't asked for
+    const char* joint = found.empty() ? "" : " and ";
+    found += format("{}{} {}", joint, data->size(), part);
+    whole += format("{}{}", joint, all);
+    is_whole = is_whole && data->size() == all;
+  };
+  add("training", parts.train, kTrain);
+  add("test", parts.test, kTest);
+  if (!is_whole) parts.notes.push_back(format("{}: {} pictures; the whole set has {}", folder, found, whole));
 }
 
 }  // namespace

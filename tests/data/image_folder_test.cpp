@@ -318,6 +318,9 @@ TEST_CASE("CIFAR's records: planes, labels, sizes that are no multiple, labels o
   CHECK(sample.label == 6);
   const auto pixels = sample.image.to_vector<std::uint8_t>();
   CHECK((pixels[0] == 59 && pixels[1024] == 43 && pixels[2048] == 50 && pixels.size() == 3072));
+  // Of a part that wasn't asked for, nothing is said.
+  CHECK(any_line(open_cifar10(folder.path(), false, "test").notes, ": 2 test pictures; the whole set has 10000"));
+  CHECK(any_line(open_cifar10(folder.path(), false, "train").notes, ": 40 training pictures; the whole set has 50000"));
   const CifarParts files = open_cifar10(folder.path());
   CHECK(files.train->describe(21) == folder / "data_batch_2.bin[1]");
   CHECK(files.train->get(21, generator).image.to_vector<std::uint8_t>()[1024] == 2);
