@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include "apps/inspect/inspect.h"
@@ -147,6 +148,13 @@ void list_runs(const std::vector<std::string>& folders, bool tsv) {
     collect(folder, kLevels, runs);
     if (runs.size() == before) empty.push_back(folder);
   }
+  // A folder and one inside it, both given, have runs in common: once is enough.
+  std::set<fs::path> seen;
+  const auto again = [&](const Listed& run) {
+    std::error_code error;
+    return !seen.insert(fs::weakly_canonical(run.path, error)).second;
+  };
+  runs.erase(std::remove_if(runs.begin(), runs.end(), again), runs.end());
   std::sort(runs.begin(), runs.end(), [](const Listed& a, const Listed& b) {
     return a.written != b.written ? a.written > b.written : a.path < b.path;
   });

@@ -158,6 +158,8 @@ TEST_CASE("folders that are a run, empty, or not there; wrong usage") {
   const Outcome itself = run_program("inspect", {"runs", run});
   CHECK(itself.code == 0);
   CHECK(itself.out.find(run + " ") != std::string::npos);
+  // Given twice, by two names, it is listed once.
+  CHECK(run_program("inspect", {"runs", run, folder.path(), run + "/"}).out == itself.out);
   const Outcome empty = run_program("inspect", {"runs", folder / "empty"});
   CHECK(empty.code == 0);
   CHECK(empty.out == "");
