@@ -114,7 +114,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   const char* look = "Look";
   CLI::Option* eval = app.add_option("--eval", flags.eval,
                                      "CHECKPOINT: evaluate it, as its own configuration says; writes predictions.csv, "
-                                     "per_class.csv and confusion.csv")
+                                     "per_class.csv, confusion.csv and confusion.png")
                           ->group(look);
   CLI::Option* checkpoint =
       app.add_option("--checkpoint", flags.checkpoint, "The checkpoint that --predict uses")->group(look);
@@ -348,7 +348,7 @@ ExitCode run(const Flags& flags, const TrainProgram& program) {
   }
   if (flags.list_models) {
     for (const ModelInfo& model : list_models())
-      print_line(stdout, format("{:<12} {:<24} {}", model.name, model.alias, model.about));
+      print_line(stdout, format("{:<15} {:<24} {}", model.name, model.alias, model.about));
     return ExitCode::done;
   }
   const LogLevel level = flags.log_level == "debug"   ? LogLevel::debug

@@ -90,7 +90,12 @@ TEST_CASE("help, version and lists") {
   CHECK(version.code == 0);
   CHECK(contains(version.out, "vit_train"));
   CHECK(contains(version.out, "compiler"));
-  CHECK(contains(train({"--list-models"}).out, "vit_tiny_patch16_224"));
+  const std::string models = train({"--list-models"}).out;
+  CHECK(contains(models, "vit_tiny_patch16_224"));
+  for (std::size_t at = 0; at < models.size(); at = models.find('\n', at) + 1) {
+    CHECK(models[at + 15] == ' ');  // two columns of names, however long these are
+    CHECK(models[at + 16] != ' ');
+  }
   CHECK(contains(train({"--help-config"}).out, "optimizer.weight_decay"));
 }
 
