@@ -50,16 +50,16 @@ struct FileKind {
   std::string folder;  // where those lie; "" where there is none
 };
 
-// A path, or the bare name of one that comes with polygrad.
+// A path, or the bare name of one that comes with polygrad: a folder of that name, a run's say, does not hide it.
 std::string find_file(const FileKind& kind, const std::string& word) {
   if (is_file(word)) return word;
-  if (is_folder(word)) throw ConfigError(format("[config] {} {}: is a folder; expected a file", kind.flag, word));
   const bool looks_like_path = word.find('/') != std::string::npos ||
                                (word.size() > kExtension.size() &&
                                 word.compare(word.size() - kExtension.size(), std::string::npos, kExtension) == 0);
   if (!looks_like_path) {
     if (const std::string path = find_in(kind.folder, word); !path.empty()) return path;
   }
+  if (is_folder(word)) throw ConfigError(format("[config] {} {}: is a folder; expected a file", kind.flag, word));
   std::string text = format("[config] {} {}: there is no such file", kind.flag, word);
   if (!looks_like_path) {
     const std::vector<std::string> names = names_in(kind.folder);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "apps/training/config_schema.h"
@@ -344,6 +345,14 @@ TEST_CASE("--config: a file, a preset by its bare name, or an error that says wh
   setenv("POLYGRAD_EXPERIMENTS", folder.path().c_str(), 1);
   CHECK(Config::from_file("mine").seed("seed") == 5);
   CHECK(Config::from_file("mine").name() == "mine");
+  {  // a run folder of the preset's name, where the program was started
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::create_directory(folder / "start");
+    std::filesystem::create_directory(folder / "start/mine");
+    std::filesystem::current_path(folder / "start");
+    CHECK(Config::from_file("mine").seed("seed") == 5);
+    std::filesystem::current_path(before);
+  }
   CHECK(preset_names() == std::vector<std::string>{"mine"});
   CHECK_THROWS_WITH_AS(Config::from_file("mina"),
                        ("[config] --config mina: there is no such file, and no preset of that name in " +
