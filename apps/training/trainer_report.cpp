@@ -89,7 +89,8 @@ void Trainer::Run::report_start() {
   }
   const ScheduleConfig& plan = schedule->config();
   const std::string warmup =
-      plan.warmup_steps > 0 ? format(" after {} steps of warm-up from {:.3g}", plan.warmup_steps, plan.warmup_lr) : "";
+      plan.warmup_steps > 0 ? format(" after {} steps of warm-up from {:.3g}", plan.warmup_steps, schedule->at(0).lr)
+                            : "";
   say(
       format("schedule   {} steps ({} an epoch) of {} samples ({} x {}), lr {:.3g} by {}{}; chance level: loss {:.4f}, "
              "top-1 {:.2f} %",

@@ -63,3 +63,15 @@ TEST_CASE("start row and start report name program, machine, command, settings a
       said("schedule   4 steps (4 an epoch) of 20 samples (2 x 10), lr 0.003 by cosine after 1 steps of warm-up from "
            "1e-06; chance level: loss 1.6094"));
 }
+
+TEST_CASE("the start report says where a warm-up begins, whatever the schedule") {
+  const Config config = small_config({"train.epochs=1", "schedule.name=one_cycle", "schedule.warmup_steps=2"});
+  std::vector<std::string> lines;
+  TrainerOptions options;
+  options.report = [&](std::string_view line) { lines.emplace_back(line); };
+  Trainer(config, small_experiment(config), options).run();
+  // A twenty-fifth of the peak (schedule.div_factor); schedule.warmup_lr is not one_cycle's.
+  CHECK(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.find("lr 0.003 by one_cycle after 2 steps of warm-up from 0.00012;") != std::string::npos;
+  }));
+}
