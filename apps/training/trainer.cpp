@@ -207,8 +207,11 @@ void Trainer::Run::loop(const Trainer& trainer, const std::stop_token& stop) {
 Pending Trainer::Run::due_now() const {
   const bool last = info.state.step == total;
   if (every("train.eval_every_steps", steps_per_epoch) || last) return Pending::evaluation;
-  const bool probes = has_probes() && (every("probe.every_steps", steps_per_epoch) || last);
-  return probes ? Pending::probe : Pending::none;
+  return probe_due() ? Pending::probe : Pending::none;
+}
+
+bool Trainer::Run::probe_due() const {
+  return has_probes() && (every("probe.every_steps", steps_per_epoch) || info.state.step == total);
 }
 
 // Evaluation, probe and checkpoint behind a step. A stop cuts them off: what is left stands in the checkpoint, and the
@@ -222,8 +225,7 @@ bool Trainer::Run::close_step(const Trainer& trainer, const std::stop_token& sto
   if (info.state.pending == Pending::evaluation) {
     if (const std::optional<bool> evaluated = evaluate_now(trainer, stop)) {
       best = *evaluated;
-      const bool probes = has_probes() && (every("probe.every_steps", steps_per_epoch) || last);
-      info.state.pending = probes ? Pending::probe : Pending::none;
+      info.state.pending = probe_due() ? Pending::probe : Pending::none;
     }
   }
   if (info.state.pending == Pending::probe && probe_now(stop)) info.state.pending = Pending::none;

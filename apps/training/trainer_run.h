@@ -61,6 +61,7 @@ struct Trainer::Run {
   void show_progress(const StepResult& step, double lr);
   bool close_step(const Trainer& trainer, const std::stop_token& stop, Pending due);
   Pending due_now() const;
+  bool probe_due() const;
   // Whether it is the best so far; nothing where a stop cut it off.
   std::optional<bool> evaluate_now(const Trainer& trainer, const std::stop_token& stop);
   bool has_probes() const { return config.flag("probe.norms") || !maps.empty(); }
