@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <system_error>
 
 #include "apps/training/gnuplot.h"
 #include "apps/training/heat_map.h"
@@ -236,7 +237,10 @@ void write_heat_map(const std::string& folder, HeatMap map, Tensor values) {
   map.rows = values.size(0);
   map.columns = values.size(1);
   set_range(map, values);
-  const auto bytes = static_cast<std::int64_t>(fs::file_size(folder + "/" + map.data));
+  const std::string data = folder + "/" + map.data;
+  std::error_code failure;
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(data, failure));
+  if (failure) throw IoError(format("[maps] can't read {}: {}", data, failure.message()));
   const std::int64_t offset = bytes - values.numel() * static_cast<std::int64_t>(sizeof(float));
   write_file_atomically(folder + "/" + map.name + ".gp", gnuplot_script(map, offset));
 }
